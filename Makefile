@@ -24,7 +24,7 @@ PEERS := $(MSPROBE:%=$(VENV)-msprobe-%/installed)
 # Hundreds of processes import the same modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: audit demo demo-paddle test test-fast exhaustive test-paddle test-mindspore lint format snapshots mapping mapping-mindspore conformance conformance-mindspore conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
+.PHONY: audit demo demo-paddle test test-fast evidence test-paddle test-mindspore lint format snapshots mapping mapping-mindspore conformance conformance-mindspore conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
 
 # In `cases`: tests/conftest.py needs what only the tests need.
 demo: $(DEMO)
@@ -35,21 +35,21 @@ demo-paddle: $(PADDLE)
 	$(VENV)/bin/pytest --probe-dump=cases/paddle-gpt
 
 test: $(INSTALLED)
-	$(VENV)/bin/pytest -n 2 --dist worksteal -m "not exhaustive"
+	$(VENV)/bin/pytest -n 2 --dist worksteal --tenth
 
 # The unit tests: for each change, and for a first one.
 SLOW := $(addprefix --ignore=tests/,acceptance browser device evidence)
 test-fast: $(INSTALLED)
-	$(VENV)/bin/pytest -n 2 --dist worksteal -m "not exhaustive and not slow" $(SLOW)
+	$(VENV)/bin/pytest -n 2 --dist worksteal --tenth -m "not slow" $(SLOW)
 
-# Further cases of the same tests. For a change of a rule. Not in CI.
-exhaustive: $(INSTALLED)
-	$(VENV)/bin/pytest -n 2 --dist worksteal -m exhaustive
+# What judges many calls, all of it, and what the checks said. For a change of a rule. Not in CI.
+evidence: $(INSTALLED)
+	$(VENV)/bin/pytest -n 2 --dist worksteal -m evidence
 
 # With Paddle in the environment: the tests that need it. All others do the same without it.
 NEEDS_PADDLE := (importorskip|unavailable)\("paddle"|needs_paddle
 test-paddle: $(PADDLE)
-	$(VENV)/bin/pytest -n 2 --dist worksteal -m "paddle and not exhaustive" tests/frameworks/paddle tests/capture/paddle \
+	$(VENV)/bin/pytest -n 2 --dist worksteal --tenth -m paddle tests/frameworks/paddle tests/capture/paddle \
 		$$(grep -rlE '$(NEEDS_PADDLE)' tests --include='test_*.py' --exclude-dir=paddle)
 
 # With MindSpore, in an environment of its own of 3.5 GB: the tests that need it. PYTHON must be 3.10 to 3.12.
@@ -98,7 +98,7 @@ wheel-demo:
 test-without-torch:
 	$(PYTHON) -m venv $(VENV)-without-torch
 	$(VENV)-without-torch/bin/pip install --quiet -c constraints.txt -e '.[parallel]' hypothesis syrupy setuptools
-	$(VENV)-without-torch/bin/pytest -q -W error -m "not exhaustive" --ignore=tests/system/tensor_files/test_torch_zip.py \
+	$(VENV)-without-torch/bin/pytest -q -W error --tenth --ignore=tests/system/tensor_files/test_torch_zip.py \
 		tests/without_torch tests/numerics tests/system tests/reports tests/model
 
 # Without the compiled kernels: captures and large inputs with a wheel that was built where the compiler fails.
@@ -109,7 +109,7 @@ test-without-kernel: $(INSTALLED)
 	CC=false $(PLAIN)/bin/pip install --quiet --no-deps .
 	echo "import site; site.addsitedir('$(call PACKAGES,$(CURDIR)/$(VENV))')" > "$(call PACKAGES,$(PLAIN))/packages.pth"
 	$(PLAIN)/bin/pytest-probe --version | grep "without the compiled kernel"
-	$(PLAIN)/bin/python -I -m pytest -q -m "not slow and not exhaustive" --ignore=tests/capture/paddle tests/capture tests/inputs
+	$(PLAIN)/bin/python -I -m pytest -q --tenth -m "not slow" --ignore=tests/capture/paddle tests/capture tests/inputs
 	$(PLAIN)/bin/python -I -m pytest -q tests/acceptance/test_capture.py -k "first_step or disk_that_fills"
 
 # The real tools beside ours. Not in CI: each release of MSPROBE gets an environment of its own, of 1.4 GB.

@@ -19,7 +19,7 @@ import pytest
 # there twice, with a class each.
 import pytest_probe.features.fuzz.from_records
 import pytest_probe.features.fuzz.strategy  # noqa: F401
-from tests.support import forks, kernels, sampling
+from tests.support import forks, kernels
 from tests.support.other_plugins import WITHOUT_OTHERS
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -44,7 +44,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.paddle)
         if "pytester" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
-    sampling.mark_further(items)
 
 
 def pytest_collection_finish() -> None:

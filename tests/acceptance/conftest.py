@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
+from textwrap import dedent
 from typing import Any, TypeAlias
 
 import hypothesis.strategies  # noqa: F401
@@ -24,6 +25,8 @@ import pytest_probe.frameworks.torch.framework
 import pytest_probe.plugin.reporting
 import pytest_probe.plugin.xdist  # noqa: F401
 from pytest_probe import frameworks
+from tests.support.other_plugins import Ran
+from tests.support.running import ran
 
 if not frameworks.unavailable("paddle"):  # it cannot be imported a second time in one process
     import_module("pytest_probe.frameworks.paddle.framework")
@@ -109,22 +112,49 @@ def make_dump(pytester: pytest.Pytester) -> DumpMaker:
     """Writes a dump with a stack.json; gives its path."""
 
     def make(path: str = "dump.json", data: Entries | None = None, **header: Any) -> Path:
-        file = pytester.path / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        content = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None, **header}
-        file.write_text(json.dumps({**content, "data": entries() if data is None else data}), encoding="utf-8")
-        frame = f"File {USER_SCRIPT}, line 12, in step, \n y = F.relu(x)"
-        stack = {"Functional.relu.0.forward": [frame]}
-        file.with_name("stack.json").write_text(json.dumps(stack), encoding="utf-8")
-        return file
+        return written(pytester.path / path, data, **header)
 
     return make
+
+
+def written(file: Path, data: Entries | None = None, **header: Any) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    content = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None, **header}
+    file.write_text(json.dumps({**content, "data": entries() if data is None else data}), encoding="utf-8")
+    frame = f"File {USER_SCRIPT}, line 12, in step, \n y = F.relu(x)"
+    stack = {"Functional.relu.0.forward": [frame]}
+    file.with_name("stack.json").write_text(json.dumps(stack), encoding="utf-8")
+    return file
 
 
 @pytest.fixture
 def planted(pytester: pytest.Pytester) -> None:
     """A conftest that makes relu fail and linear's forward imprecise."""
     pytester.makeconftest(PLANTED)
+
+
+# What is written and shown of a run that several tests look at.
+SHOWN = (
+    "--probe-dump=dump.json", "--probe-device=cpu", "--probe-seed=3", "-p", "no:cacheprovider",
+    "--probe-out=out", "--junitxml=junit.xml",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def healthy_run(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """A run of the dump, in which all passes."""
+    folder = tmp_path_factory.mktemp("healthy")
+    written(folder / "dump.json")
+    return ran(folder, *SHOWN, "-vv", "-rs", "--durations=1", "--durations-min=0")
+
+
+@pytest.fixture(scope="session")
+def planted_run(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """A run in which relu fails and linear's forward is imprecise."""
+    folder = tmp_path_factory.mktemp("planted")
+    written(folder / "dump.json")
+    (folder / "conftest.py").write_text(dedent(PLANTED))
+    return ran(folder, *SHOWN)
 
 
 @pytest.fixture(autouse=True)

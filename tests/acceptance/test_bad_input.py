@@ -79,7 +79,6 @@ FILES = {
 }
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_is_no_dump_is_one_failing_item(pytester: pytest.Pytester, make_dump: DumpMaker, name: str) -> None:
     content, message = FILES[name]

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_probe.system.files import try_lock
 from tests.acceptance.conftest import DumpMaker, entries, forward, tensor
+from tests.support.running import refusal
 
 pytestmark = pytest.mark.usefixtures("forked")
 # In a child: no file may become larger than so many bytes.
@@ -82,9 +83,8 @@ def test_a_capture_that_the_disk_does_not_take(pytester: pytest.Pytester, worker
 def test_a_folder_that_cannot_be_made(pytester: pytest.Pytester, make_dump: DumpMaker, option: str) -> None:
     make_dump(data=MANY)
     (pytester.path / "file").touch()
-    result = pytester.runpytest("--probe-dump=dump.json", option)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --probe-out: '*out' cannot be used; it cannot be written to: *"])
+    said = refusal(pytester, "--probe-dump=dump.json", option)
+    said.fnmatch_lines(["--probe-out: '*out' cannot be used; it cannot be written to: *"])
 
 
 def test_a_capture_into_a_folder_below_a_file_is_refused(pytester: pytest.Pytester) -> None:
@@ -114,9 +114,7 @@ def test_a_second_run_in_a_folder_in_use_is_refused(pytester: pytest.Pytester, m
     assert holder.stdout is not None
     assert holder.stdout.readline() == "True\n"
     args = ("--probe-dump=dump.json", "--probe-out=out")
-    result = pytester.runpytest(*args)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --probe-out: '*out' cannot be used; another run writes there; *"])
+    refusal(pytester, *args).fnmatch_lines(["--probe-out: '*out' cannot be used; another run writes there; *"])
     holder.kill()
     holder.communicate()
     assert pytester.runpytest(*args).ret == 0

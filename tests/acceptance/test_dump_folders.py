@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.conftest import DumpMaker, entries
+from tests.support.running import refusal
 
 NAME = "Torch.argmax.0.forward"
 ONE = {NAME: entries()[NAME]}
@@ -74,13 +75,8 @@ def test_nothing_in_the_folder_is_imported(
     result.assert_outcomes(passed=passed)
 
 
-@pytest.mark.parametrize(
-    "args",
-    [
-        pytest.param(["--probe-dump=run"], marks=pytest.mark.exhaustive),
-        [f"run/{RANK}::{NAME}", f"run/dump.json::{NAME}"],
-    ],
-)
+@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize("args", [["--probe-dump=run"], [f"run/{RANK}::{NAME}", f"run/dump.json::{NAME}"]])
 def test_nothing_in_the_folder_is_imported_by_workers(pytester: pytest.Pytester, folder: Path, args: list[str]) -> None:
     result = pytester.runpytest_subprocess(*ALONE, *WORKER, *args)
     assert imported(pytester) == []
@@ -113,9 +109,7 @@ def test_settings_in_the_folder_count_nowhere(pytester: pytest.Pytester, folder:
         (["run/dump.json"], f"{folder / name}: it lies in the folder of a dump, which is data *"),
         (["--probe-dump", "run/dump.json"], "--probe-dump run/dump.json: with a space *"),
     ):
-        result = pytester.runpytest(*ALONE, *args)
-        assert result.ret == pytest.ExitCode.USAGE_ERROR
-        result.stderr.fnmatch_lines([f"ERROR: {message}"])
+        refusal(pytester, *ALONE, *args).fnmatch_lines([f"{message}"])
         assert imported(pytester) == []
 
 

@@ -73,7 +73,6 @@ def _functions_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.functional, "relu", torch.nn.functional.relu)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("place", PLACES)
 def test_an_exception_that_ends_a_process_fails_its_item(
     pytester: pytest.Pytester, make_dump: DumpMaker, place: str
@@ -135,7 +134,6 @@ def test_each_ending_fails_a_test_of_the_users_own(pytester: pytest.Pytester, si
         assert len(crash.message.splitlines()) == 1
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("place", ["call", "inputs"])
 def test_ctrl_c_ends_the_run(
     pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, place: str

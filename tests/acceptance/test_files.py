@@ -5,27 +5,32 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import NAMES, DumpMaker
+from tests.acceptance.conftest import NAMES, SHOWN, DumpMaker
+from tests.support.other_plugins import Ran
+from tests.support.running import refusal
 
 
 def results(pytester: pytest.Pytester) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
 
 
+def test_a_run_writes_its_results_run_and_junit_files(planted_run: Ran) -> None:
+    everything_is_written(planted_run)
+
+
 @pytest.mark.usefixtures("planted")
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_a_run_writes_its_results_run_and_junit_files(
-    pytester: pytest.Pytester, make_dump: DumpMaker, workers: str
-) -> None:
-    """Two workers write and report as one."""
+def test_two_workers_write_and_report_as_one(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
-    files = ["--probe-out=out", "--junitxml=junit.xml"]
-    result = pytester.runpytest("--probe-dump=dump.json", *files, "--probe-seed=3", "-n", workers)
-    result.stdout.fnmatch_lines(
+    everything_is_written(Ran(pytester.runpytest(*SHOWN, "-n2"), pytester.path))
+
+
+def everything_is_written(run: Ran) -> None:
+    run.result.stdout.fnmatch_lines(
         [
             "probe: dump.json: 4 records (pytorch, statistics, L1); no items: 1 Module entry",
             "Functional.relu.0.* in float32 on cpu: error",
@@ -33,12 +38,12 @@ def test_a_run_writes_its_results_run_and_junit_files(
             "*2 failed, 2 passed, 1 skipped, 1 warned*",
         ]
     )
-    results_and_run_are_whole(pytester)
-    junit_is_whole(pytester)
+    results_and_run_are_whole(run)
+    junit_is_whole(run.folder / "junit.xml")
 
 
-def results_and_run_are_whole(pytester: pytest.Pytester) -> None:
-    found = sorted(results(pytester), key=lambda result: NAMES.index(result["id"].partition("::")[2]))
+def results_and_run_are_whole(ran: Ran) -> None:
+    found = sorted(ran.rows, key=lambda result: NAMES.index(result["id"].partition("::")[2]))
     assert [result["id"] for result in found] == [f"dump.json::{name}" for name in NAMES]
     assert [result["verdict"] for result in found] == ["error", "error", "warning", "pass", "pass", "skip"]
     relu = found[0]
@@ -59,7 +64,7 @@ def results_and_run_are_whole(pytester: pytest.Pytester) -> None:
         "metrics": {"max_ulp": 4096.0, "max_abs": 0.5, "noise_ratio": 512.0, "noise_ratio_limit": 64.0},
         "worst": [{"index": [1, 2], "actual": 0.75, "expected": 0.25, "ulp": 4096.0, "ratio": 512.0}],
     }
-    run = json.loads((pytester.path / "out/run.json").read_text())
+    run = ran.run
     assert run["schema"] == 2
     assert run["seed"] == 3
     assert run["verdicts"] == {"error": 2, "warning": 1, "pass": 2, "skip": 1}
@@ -68,7 +73,7 @@ def results_and_run_are_whole(pytester: pytest.Pytester) -> None:
     assert run["dumps"][0]["digest"].startswith("sha256:")
     assert run["devices"][0]["device"] == "cpu"
     assert run["finished"] >= run["started"]
-    names = [re.sub(r"\d{14}", "STAMP", path.name) for path in (pytester.path / "out").iterdir()]
+    names = [re.sub(r"\d{14}", "STAMP", path.name) for path in (ran.folder / "out").iterdir()]
     tables = ["accuracy_checking_details_STAMP.csv", "accuracy_checking_result_STAMP.csv", "detects.csv"]
     assert sorted(names) == [*tables, "items.json", "results.jsonl", "run.json", "summary.md"]
 
@@ -97,10 +102,9 @@ def test_lines_are_written_as_the_worker_made_them(pytester: pytest.Pytester, ma
 def test_a_folder_with_results_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     pytester.runpytest("--probe-dump=dump.json", "--probe-out=out")
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-out=out")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["ERROR: --probe-out: '*out' * it holds results.jsonl of another run; give a new folder, *--probe-resume"]
+    said = refusal(pytester, "--probe-dump=dump.json", "--probe-out=out")
+    said.fnmatch_lines(
+        ["--probe-out: '*out' * it holds results.jsonl of another run; give a new folder, *--probe-resume"]
     )
     assert len(results(pytester)) == 6
 
@@ -108,9 +112,8 @@ def test_a_folder_with_results_is_refused(pytester: pytest.Pytester, make_dump: 
 def test_a_folder_that_cannot_be_written_to(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     (pytester.path / "file").touch()
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-out=file/out")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --probe-out: '*out' cannot be used; it cannot be written to: Not a directory"])
+    said = refusal(pytester, "--probe-dump=dump.json", "--probe-out=file/out")
+    said.fnmatch_lines(["--probe-out: '*out' cannot be used; it cannot be written to: Not a directory"])
 
 
 def test_nothing_is_written_unasked_or_while_collecting(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
@@ -146,11 +149,11 @@ def test_save_keeps_tensors_and_a_script_of_the_chosen_cases(
 def test_junit_of_family_xunit1_has_the_properties(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     pytester.runpytest("--probe-dump=dump.json", "--junitxml=junit.xml", "-o", "junit_family=xunit1")
-    junit_is_whole(pytester)
+    junit_is_whole(pytester.path / "junit.xml")
 
 
-def junit_is_whole(pytester: pytest.Pytester) -> None:
-    cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "junit.xml").iter("testcase")}
+def junit_is_whole(file: Path) -> None:
+    cases = {case.get("name"): case for case in ElementTree.parse(file).iter("testcase")}
     assert sorted(map(str, cases)) == sorted(NAMES)
     relu = cases["Functional.relu.0.forward"]
     assert {p.get("name"): p.get("value") for p in relu.iter("property")} == {
@@ -186,11 +189,8 @@ SCHEMA = {
 }
 
 
-@pytest.mark.usefixtures("planted")
-def test_junit_holds_what_the_schema_admits(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    pytester.runpytest("--probe-dump=dump.json", "--junitxml=junit.xml")
-    for element in ElementTree.parse(pytester.path / "junit.xml").iter():
+def test_junit_holds_what_the_schema_admits(planted_run: Ran) -> None:
+    for element in ElementTree.parse(planted_run.folder / "junit.xml").iter():
         attributes, children = SCHEMA[element.tag]
         assert set(element.keys()) <= attributes
         assert {child.tag for child in element} <= children

@@ -463,7 +463,6 @@ def test_what_is_wrong_with_a_check_is_shown_in_the_test(pytester: pytest.Pytest
     run(pytester, text, "--full-trace").stdout.fnmatch_lines(["*pytest_probe/*:[0-9]*"])
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("mark", "message"),
     [

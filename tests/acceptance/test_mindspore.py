@@ -31,7 +31,6 @@ def counted(results: Results) -> Counter[tuple[str, str]]:
     return Counter((found["verdict"], found["kind"]) for found in results.values())
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["mlp", "mlp-1.2.2"])
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["serial", "xdist"])
 def test_stored_outputs_and_gradients_are_judged(

@@ -8,6 +8,7 @@ import pytest
 
 from pytest_probe.cli import main
 from tests.acceptance.conftest import DumpMaker
+from tests.support.running import refusal
 
 CRASHES = """
     import ctypes
@@ -31,9 +32,7 @@ def test_a_wrong_value_names_what_was_meant(
 ) -> None:
     make_dump()
     pytester.mkdir("folder")
-    result = pytester.runpytest(*options)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(f"ERROR: {words}")
+    refusal(pytester, *options).fnmatch_lines([f"{words}"])
 
 
 @pytest.mark.parametrize("quiet", [[], ["-q"]])
@@ -73,9 +72,7 @@ def test_a_wrong_value_of_an_ini_file_is_blamed_on_the_file(
     make_dump()
     pytester.mkdir("folder")
     pytester.makeini(f"[pytest]\n{key} = {value}")
-    result = pytester.runpytest("--probe-dump=dump.json")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(f"ERROR: {key} in tox.ini: '*{value}' cannot be used; *")
+    refusal(pytester, "--probe-dump=dump.json").fnmatch_lines([f"{key} in tox.ini: '*{value}' cannot be used; *"])
 
 
 def test_the_page_of_a_ci_step_that_cannot_be_written_fails_no_run(
@@ -109,6 +106,7 @@ def test_a_search_runs_where_its_examples_cannot_be_kept(pytester: pytest.Pytest
     result.assert_outcomes(passed=1)
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_crash_without_workers_names_its_item(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     pytester.makeconftest(CRASHES)

@@ -38,7 +38,6 @@ def old(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Py
     return pytester
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.compat
 @pytest.mark.parametrize(
     "options", [("--probe-dump={dump}",), ("--probe-dump={dump}", "-n1"), ("--probe-capture=new",)]

@@ -141,7 +141,6 @@ def test_allure_tells_the_dtypes_of_a_case_apart(
     assert len({history for _, _, history in shown}) == len(shown) == 6
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("workers", WORKERS)
 def test_the_last_of_repeated_runs_counts(
     pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, workers: int
@@ -160,7 +159,6 @@ def test_the_last_of_repeated_runs_counts(
     assert last == shown | {"Functional.linear.0.backward": "error"}
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("reruns", [0, 1])
 def test_reruns_count_the_death_of_a_worker(
     pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, reruns: int

@@ -19,7 +19,7 @@ from tests.support import models
 pytestmark = pytest.mark.compat
 
 
-@pytest.mark.sampled
+@pytest.mark.evidence
 @pytest.mark.parametrize("task", ["statistics", "tensor"])
 @pytest.mark.parametrize("model", models.ALL)
 def test_a_captured_model_passes_its_check(model: str, task: str, pytester: pytest.Pytester) -> None:

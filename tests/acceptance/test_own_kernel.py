@@ -22,7 +22,6 @@ FAULT = """
 OUTCOMES = {"pass": "passed", "warning": "warned", "error": "failed"}
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("device", "fault", "verdict"),
     [("cpu", "", "warning"), ("cpu", FAULT, "error"), ("other", "", "pass"), ("other", FAULT, "error")],

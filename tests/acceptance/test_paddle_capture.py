@@ -105,7 +105,7 @@ def apis(folder: Path) -> set[str]:
     return {name.rpartition(".")[0].rpartition(".")[0] for name in json.loads(path.read_text())["data"]}
 
 
-@pytest.mark.sampled
+@pytest.mark.evidence
 @pytest.mark.parametrize("task", ["statistics", "tensor"])
 @pytest.mark.parametrize("model", paddle_models.ALL)
 def test_a_captured_paddle_model_passes_its_check(model: str, task: str, pytester: pytest.Pytester) -> None:
@@ -118,7 +118,6 @@ def test_a_captured_paddle_model_passes_its_check(model: str, task: str, pyteste
     assert outcomes["passed"] > 20
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("model", "api"), [("cnn", "*conv2d"), ("gpt", "*adamw_"), ("gpt", "*softmax")])
 def test_a_wrong_device_fails_a_captured_paddle_model(model: str, api: str, pytester: pytest.Pytester) -> None:
     losses(model, pytester.path / "dumps")

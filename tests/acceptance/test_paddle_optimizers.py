@@ -78,7 +78,7 @@ def test_every_optimizer_of_paddle_is_checked_here() -> None:
     assert kinds - {"Optimizer"} <= OPERATORS.keys()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.evidence
 @pytest.mark.parametrize("name", OPERATORS)
 def test_a_captured_paddle_optimizer_passes_its_check(name: str, pytester: pytest.Pytester) -> None:
     folder = pytester.path / "dumps"
@@ -90,12 +90,8 @@ def test_a_captured_paddle_optimizer_passes_its_check(name: str, pytester: pytes
     assert set(outcomes) <= {"passed", "warnings"}, outcomes
 
 
-@pytest.mark.parametrize(
-    ("names", "more_than"),
-    [(list(OPERATORS)[::3], 15), pytest.param(list(OPERATORS), 50, marks=pytest.mark.exhaustive)],
-    ids=["some", "all"],
-)
-def test_a_wrong_device_fails_paddle_optimizers(pytester: pytest.Pytester, names: list[str], more_than: int) -> None:
+def test_a_wrong_device_fails_paddle_optimizers(pytester: pytest.Pytester) -> None:
+    names = list(OPERATORS)[::3]
     for name in names:
         trained(name, pytester.path / "dumps" / name.replace(" ", "-"))
     pytester.makeconftest(OTHER_DEVICES)
@@ -104,4 +100,4 @@ def test_a_wrong_device_fails_paddle_optimizers(pytester: pytest.Pytester, names
         run = pytester.runpytest_inprocess("--probe-dump=dumps", f"--probe-device={device}", *apis, "-pno:xdist")
         outcomes = run.parseoutcomes()
         assert set(outcomes) == {outcome}, outcomes
-        assert outcomes[outcome] > more_than
+        assert outcomes[outcome] > 15

@@ -76,10 +76,6 @@ ENTRIES = {
 }
 
 
-# Half a minute each.
-LONG = ("docs/collectives.md", "docs/worth.md")
-
-
 @pytest.fixture
 def folder(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where a page's reader is. What a script of theirs sets is undone."""
@@ -100,7 +96,6 @@ def _page_cases() -> Iterator[Any]:
         texts = [block.text for block in blocks(page) if block.language in ("python", "sh")]
         if texts:
             marks = [pytest.mark.paddle] if any("import paddle" in text for text in texts) else []
-            marks += [pytest.mark.exhaustive] if page in LONG else []
             yield pytest.param(page, marks=marks)
 
 

@@ -25,7 +25,6 @@ def recapture(pytester: pytest.Pytester, number: int) -> None:
         folder.rename(folder.with_name(f"proc{number}"))
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("planted")
 @pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
 def test_ids_survive_the_next_capture(pytester: pytest.Pytester, make_dump: DumpMaker, workers: list[str]) -> None:
@@ -69,7 +68,7 @@ def test_a_worker_that_dies_is_reported_by_it(pytester: pytest.Pytester, make_du
     make_dump("run/proc99/dump.json", BOTH)
     with (pytester.path / "conftest.py").open("a") as conftest:
         conftest.write("\ndef pytest_runtest_call(item):\n    import os\n    'argmax' in item.name and os._exit(1)\n")
-    result = pytester.runpytest_subprocess("--probe-dump=run", "-n1", "--probe-out=out")
+    result = pytester.runpytest("--probe-dump=run", "-n1", "--probe-out=out")
     result.stdout.fnmatch_lines(["*the process died with exit status 1*", "to reproduce: *proc99/dump.json*"])
     results = [json.loads(line)["id"] for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
     assert sorted(results) == [f"dump.json::{RELU}", f"dump.json::{ARGMAX}"]

@@ -35,7 +35,6 @@ def on_a_terminal(*args: str) -> str:
     return written.decode()
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
 def test_a_terminal_shows_one_progress_line(
     pytester: pytest.Pytester, make_dump: DumpMaker, workers: list[str]
@@ -49,7 +48,6 @@ def test_a_terminal_shows_one_progress_line(
     assert re.search(r"2 failed.*3 passed|2 failed", shown)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("args", [["-v"], ["-q"], ["test_own.py"]])
 def test_pytests_own_letters_and_words_stay(pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str]) -> None:
     make_dump()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from textwrap import dedent
+from textwrap import dedent, indent
 
 import pytest
 
 from tests.acceptance.conftest import DumpMaker
+from tests.support.running import reports
 
 pytestmark = pytest.mark.compat
 
@@ -52,103 +53,98 @@ def run(pytester: pytest.Pytester, body: str, *args: str) -> pytest.RunResult:
     return pytester.runpytest("-p", "no:cacheprovider", *args)
 
 
+# What checks are of.
+TENSORS = """\
+x, w, v = (probe.tensor((4, 8), "bfloat16") for _ in range(3))
+ones = torch.ones(8)
+"""
+
+
 def checked(pytester: pytest.Pytester, check: str, *args: str) -> pytest.RunResult:
-    """A test whose only check is this one; `x` is bfloat16 [4, 8], `w` and `v` likewise; `ones` is float32 [8]."""
-    body = f"""
-    def test_mine(probe):
-        x, w, v = (probe.tensor((4, 8), "bfloat16") for _ in range(3))
-        ones = torch.ones(8)
-        probe.check({check})
-    """
-    return run(pytester, body, *args)
+    """A test whose only check is this one."""
+    return run(pytester, f"def test_mine(probe):\n{indent(f'{TENSORS}probe.check({check})', '    ')}", *args)
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    ("check", "reason"),
-    [
-        (
-            "lambda x: gelu(x.float()), reference=gelu, inputs=[x]",
-            "dtype float32, the reference gives bfloat16 for these arguments; dtype=?any? allows it",
-        ),
-        ("lambda x: gelu(x).half(), reference=gelu, inputs=[x]", "dtype float16, the reference gives *"),
-        (
-            "lambda x: gelu(x).half(), reference=lambda x: gelu(x.double()), inputs=[x]",
-            "*float16, the reference gives*",
-        ),
-        (
-            "lambda x, c: (x.float().sum(0) * c).half(), reference=lambda x, c: x.sum(0) * c, inputs=[x, ones]",
-            "dtype float16, the reference gives float32 *",
-        ),
-        ("lambda x: gelu(x) > 9, reference=gelu, inputs=[x], dtype='any'", "*dtype bool, the reference has float64*"),
-        ("lambda x: gelu(x)[:2], reference=gelu, inputs=[x]", "*shape [[]2, 8[]], the reference has [[]4, 8[]]*"),
-        ("lambda x: [gelu(x)], reference=gelu, inputs=[x]", "*returns (tensor,), the reference tensor*"),
-        ("lambda x: (x, None), reference=lambda x: (x,), inputs=[x]", "*returns (tensor, None), the reference (tens*"),
-        ("lambda x: (x, x), reference=lambda x: (x,), inputs=[x]", "*returns (tensor, tensor), the reference (tens*"),
-        ("lambda x: {'a': x}, reference=lambda x: {'b': x}, inputs=[x]", "*returns {a: tensor}, the reference {b: *"),
-        ("lambda x: x.tolist(), reference=gelu, inputs=[x]", "*returns ((float, *...*the reference tensor*"),
-        ("lambda x: x.sum().item(), reference=lambda x: x.sum(), inputs=[x]", "*returns float, the reference tensor*"),
-        ("lambda x: iter(x), reference=lambda x: iter(x), inputs=[x]", "*cannot be compared; return tensors, numbers*"),
-        (
-            "lambda x: Both(x, x * 1.1), reference=lambda x: Both(x, x), inputs=[x]",
-            "*output.second [[]4, 8[]] bfloat16: error (noise)*",
-        ),
-        (
-            "lambda x: gelu(x).t().contiguous().t(), reference=gelu, inputs=[x], strides=True",
-            "strides [[]1, 4[]], the reference has [[]8, 1[]]",
-        ),
-    ],
-)
-def test_an_output_that_is_not_as_promised(pytester: pytest.Pytester, check: str, reason: str) -> None:
-    result = checked(pytester, check)
-    result.assert_outcomes(failed=1)
-    text = " ".join(line.removeprefix("E").strip() for line in result.outlines if line.startswith("E  "))
+GRADIENTS = "product(lambda g, h: {}), reference=mul, inputs=[x, w], backward=True"
+WRONG = [
+    (
+        "lambda x: gelu(x.float()), reference=gelu, inputs=[x]",
+        "dtype float32, the reference gives bfloat16 for these arguments; dtype=?any? allows it",
+    ),
+    ("lambda x: gelu(x).half(), reference=gelu, inputs=[x]", "dtype float16, the reference gives *"),
+    (
+        "lambda x: gelu(x).half(), reference=lambda x: gelu(x.double()), inputs=[x]",
+        "*float16, the reference gives*",
+    ),
+    (
+        "lambda x, c: (x.float().sum(0) * c).half(), reference=lambda x, c: x.sum(0) * c, inputs=[x, ones]",
+        "dtype float16, the reference gives float32 *",
+    ),
+    ("lambda x: gelu(x) > 9, reference=gelu, inputs=[x], dtype='any'", "*dtype bool, the reference has float64*"),
+    ("lambda x: gelu(x)[:2], reference=gelu, inputs=[x]", "*shape [[]2, 8[]], the reference has [[]4, 8[]]*"),
+    ("lambda x: [gelu(x)], reference=gelu, inputs=[x]", "*returns (tensor,), the reference tensor*"),
+    ("lambda x: (x, None), reference=lambda x: (x,), inputs=[x]", "*returns (tensor, None), the reference (tens*"),
+    ("lambda x: (x, x), reference=lambda x: (x,), inputs=[x]", "*returns (tensor, tensor), the reference (tens*"),
+    ("lambda x: {'a': x}, reference=lambda x: {'b': x}, inputs=[x]", "*returns {a: tensor}, the reference {b: *"),
+    ("lambda x: x.tolist(), reference=gelu, inputs=[x]", "*returns ((float, *...*the reference tensor*"),
+    ("lambda x: x.sum().item(), reference=lambda x: x.sum(), inputs=[x]", "*returns float, the reference tensor*"),
+    ("lambda x: iter(x), reference=lambda x: iter(x), inputs=[x]", "*cannot be compared; return tensors, numbers*"),
+    (
+        "lambda x: Both(x, x * 1.1), reference=lambda x: Both(x, x), inputs=[x]",
+        "*output.second [[]4, 8[]] bfloat16: error (noise)*",
+    ),
+    (
+        "lambda x: gelu(x).t().contiguous().t(), reference=gelu, inputs=[x], strides=True",
+        "strides [[]1, 4[]], the reference has [[]8, 1[]]",
+    ),
+    (GRADIENTS.format("(g[:2], h)"), "*invalid gradient at index 0*"),
+    (GRADIENTS.format("(g, None)"), "*grad.input.1 [[]4, 8[]] *: error (structure): the device gives no gradient*"),
+    (GRADIENTS.format("(g,)"), "*returned an incorrect number of gradients*"),
+    (GRADIENTS.format("(g, h * 1.1)"), "*grad.input.1 [[]4, 8[]] bfloat16: error (noise)*"),
+]
+RIGHT = [
+    "lambda x: gelu(x.float()), reference=gelu, inputs=[x], dtype='any'",
+    "lambda x: gelu(x).t().contiguous().t(), reference=gelu, inputs=[x]",
+    "lambda x: gelu(x.double()), reference=lambda x: gelu(x.double()), inputs=[x]",
+    # The reference computes wider and returns that, the kernel rounds at its end.
+    "gelu, reference=lambda x: gelu(x.double()), inputs=[x]",
+    "gelu, reference=lambda x: gelu(x.float()), inputs=[x], backward=True",
+    "lambda x, c: (x * c).to(x.dtype), reference=lambda x, c: x * c, inputs=[x, ones]",
+    "lambda x: [x, {'a': x}], reference=lambda x: (x, {'a': x}), inputs=[x]",
+    "lambda x: x.sum().item(), reference=lambda x: x.sum().item(), inputs=[x]",
+    "lambda x: Both(x, 2 * x), reference=lambda x: Both(x, 2 * x), inputs=[x], backward=True",
+    "lambda x, w: x @ w.t(), reference=lambda x, w: x @ w.t(), inputs=[x, w], strides=True, backward=True",
+    "lambda x: x.t(), reference=lambda x: x.t(), inputs=[x], strides=True, backward=True",
+    # Its shape hangs on its values, so that the reference has to run.
+    "lambda x: x[x > 0], reference=lambda x: x[x > 0], inputs=[x], strides=True",
+    # Nothing tells what it gives in other dtypes than float64.
+    "lambda x: gelu(x.float()), reference=lambda x: gelu(x + torch.zeros(8).double() @ torch.eye(8)), inputs=[x],"
+    " dtype='any'",
+    "mul, reference=mul, inputs=[x], kwargs={'w': w}, backward=True",
+    "product(lambda g, h: (g, h)), reference=mul, inputs=[x, w], backward=True",
+]
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What one run says of each wrong check."""
+    checks = [check for check, _ in WRONG]
+    bodies = [f"{TENSORS}probe.check({check})" for check in checks]
+    found = reports(tmp_path_factory.mktemp("wrong"), HEAD, bodies, fixture="probe")
+    return dict(zip(checks, found, strict=True))
+
+
+@pytest.mark.parametrize(("check", "reason"), WRONG)
+def test_what_is_not_as_promised_is_said(said: dict[str, str], check: str, reason: str) -> None:
+    lines = said[check].splitlines()
+    text = " ".join(line.removeprefix("E").strip() for line in lines if line.startswith("E  "))
     pytest.LineMatcher([text]).fnmatch_lines([f"*{reason}*"])
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    "check",
-    [
-        "lambda x: gelu(x.float()), reference=gelu, inputs=[x], dtype='any'",
-        "lambda x: gelu(x).t().contiguous().t(), reference=gelu, inputs=[x]",
-        "lambda x: gelu(x.double()), reference=lambda x: gelu(x.double()), inputs=[x]",
-        # The reference computes wider and returns that, the kernel rounds at its end.
-        "gelu, reference=lambda x: gelu(x.double()), inputs=[x]",
-        "gelu, reference=lambda x: gelu(x.float()), inputs=[x], backward=True",
-        "lambda x, c: (x * c).to(x.dtype), reference=lambda x, c: x * c, inputs=[x, ones]",
-        "lambda x: [x, {'a': x}], reference=lambda x: (x, {'a': x}), inputs=[x]",
-        "lambda x: x.sum().item(), reference=lambda x: x.sum().item(), inputs=[x]",
-        "lambda x: Both(x, 2 * x), reference=lambda x: Both(x, 2 * x), inputs=[x], backward=True",
-        "lambda x, w: x @ w.t(), reference=lambda x, w: x @ w.t(), inputs=[x, w], strides=True, backward=True",
-        "lambda x: x.t(), reference=lambda x: x.t(), inputs=[x], strides=True, backward=True",
-        # Its shape hangs on its values, so that the reference has to run.
-        "lambda x: x[x > 0], reference=lambda x: x[x > 0], inputs=[x], strides=True",
-        # Nothing tells what it gives in other dtypes than float64.
-        "lambda x: gelu(x.float()), reference=lambda x: gelu(x + torch.zeros(8).double() @ torch.eye(8)), inputs=[x],"
-        " dtype='any'",
-        "mul, reference=mul, inputs=[x], kwargs={'w': w}, backward=True",
-        "product(lambda g, h: (g, h)), reference=mul, inputs=[x, w], backward=True",
-    ],
-)
-def test_an_output_that_is_as_promised(pytester: pytest.Pytester, check: str) -> None:
-    checked(pytester, check).assert_outcomes(passed=1)
-
-
-@pytest.mark.parametrize(
-    ("gradients", "reason"),
-    [
-        ("(g[:2], h)", "*invalid gradient at index 0*"),
-        ("(g, None)", "*grad.input.1 [[]4, 8[]] *: error (structure): the device gives no gradient*"),
-        ("(g,)", "*returned an incorrect number of gradients*"),
-        ("(g, h * 1.1)", "*grad.input.1 [[]4, 8[]] bfloat16: error (noise)*"),
-    ],
-)
-def test_a_gradient_that_is_wrong_or_missing(pytester: pytest.Pytester, gradients: str, reason: str) -> None:
-    check = f"product(lambda g, h: {gradients}), reference=mul, inputs=[x, w], backward=True"
-    result = checked(pytester, check)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([reason])
+def test_outputs_that_are_as_promised_pass(pytester: pytest.Pytester) -> None:
+    tests = (f"def test_{number}(probe):\n{indent(f'{TENSORS}probe.check({check})', '    ')}\n"
+             for number, check in enumerate(RIGHT))  # fmt: skip
+    run(pytester, "\n".join(tests)).assert_outcomes(passed=len(RIGHT))
 
 
 def test_strides_of_gradients_are_compared_where_asked(pytester: pytest.Pytester) -> None:

@@ -28,7 +28,6 @@ def run(pytester: pytest.Pytester, path: Path, *args: str) -> pytest.RunResult:
     return result
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
 def test_dumps_of_ptdbg_pass(pytester: pytest.Pytester, workers: list[str]) -> None:
     unpack("v2.3-all", pytester.path / "old")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import DumpMaker, entries, forward, tensor
+from tests.support.running import refusal
 
 # The device's relu is wrong in its third run by `error` ULP of one element, its linear's gradient in the second.
 CONFTEST = """
@@ -138,6 +139,5 @@ def test_own_functions_are_repeated(pytester: pytest.Pytester) -> None:
 @pytest.mark.parametrize("value", ["0", "-1", "x", "1.5", "9999999999"])
 def test_an_unusable_number_of_repeats_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker, value: str) -> None:
     make_dump()
-    result = pytester.runpytest("--probe-dump=dump.json", f"--probe-repeat={value}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: --probe-repeat: '{value}' cannot be used; give a whole number, 1 or more*"])
+    said = refusal(pytester, "--probe-dump=dump.json", f"--probe-repeat={value}")
+    said.fnmatch_lines([f"--probe-repeat: '{value}' cannot be used; give a whole number, 1 or more*"])

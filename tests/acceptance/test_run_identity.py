@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,9 +14,11 @@ import pytest
 from pytest_probe.cli import main
 from pytest_probe.options import NAMED, OPTIONS
 from pytest_probe.reports.results_file import MAY_DIFFER, Use, differences
-from tests.acceptance.conftest import DumpMaker
+from tests.acceptance.conftest import DumpMaker, written
+from tests.support.running import ran, refusal
 
 RUN = ("--probe-dump=dump.json", "-p", "no:randomly")
+CPU = (*RUN, "--probe-device=cpu")
 # A value of each option other than its default; None for one that takes none.
 OTHER: dict[str, str | None] = {
     "dtype": "bfloat16", "inputs": "generated", "data-dir": "tensors", "seed": "1", "api": "*gelu", "skip-api": "*gelu",
@@ -46,6 +49,22 @@ WRONG_DEVICE = """
 """
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a dump, and in out/ the results of a run of it."""
+    folder = tmp_path_factory.mktemp("whole")
+    written(folder / "dump.json")
+    assert ran(folder, *CPU, "--probe-out=out").result.ret == 0
+    return folder
+
+
+@pytest.fixture
+def finished(pytester: pytest.Pytester, whole: Path) -> Path:
+    """The test's own copy of it: its results.jsonl."""
+    shutil.copytree(whole, pytester.path, dirs_exist_ok=True)
+    return pytester.path / "out/results.jsonl"
+
+
 def run_json(folder: Path) -> dict[str, Any]:
     return dict(json.loads((folder / "run.json").read_text()))
 
@@ -70,85 +89,62 @@ def test_a_field_that_differs_is_found_unless_it_may(name: str, use: Use) -> Non
     assert bool(found) == (use not in MAY_DIFFER.get(name, {}))
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [name for name, value in OTHER.items() if name not in (
     "data-dir", "standards-file", "benchmark", "baseline", "baseline-update", "time-limit", "reference-device",
     "emulate", "collect", "namespaces", "outputs", "against", "against-map", "against-call",
     "framework", "reference-framework", "against-framework", "self")])  # fmt: skip
-def test_a_run_goes_on_with_the_same_options_only(pytester: pytest.Pytester, make_dump: DumpMaker, name: str) -> None:
-    make_dump()
-    pytester.runpytest(*RUN, "--probe-device=cpu", "--probe-out=out")
-    before = (pytester.path / "out/run.json").read_bytes()
+def test_a_run_goes_on_with_the_same_options_only(pytester: pytest.Pytester, finished: Path, name: str) -> None:
+    before = finished.with_name("run.json").read_bytes()
     value = OTHER[name]
     word = NAMED[name].flag if value is None else f"{NAMED[name].flag}={value}"
-    result = pytester.runpytest(*RUN, "--probe-device=cpu", "--probe-out=out", "--probe-resume", word)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*its run has {name} *, this run has *; give the same, or a new folder"])
-    assert (pytester.path / "out/run.json").read_bytes() == before
+    said = refusal(pytester, *CPU, "--probe-out=out", "--probe-resume", word)
+    said.fnmatch_lines([f"*its run has {name} *, this run has *; give the same, or a new folder"])
+    assert finished.with_name("run.json").read_bytes() == before
 
 
+@pytest.mark.usefixtures("finished")
 @pytest.mark.parametrize("words", [["-k", "relu"], ["-m", "slow"], ["--deselect=dump.json::Torch.argmax.0.forward"]])
-def test_a_selection_of_pytests_is_compared(pytester: pytest.Pytester, make_dump: DumpMaker, words: list[str]) -> None:
-    make_dump()
-    pytester.runpytest(*RUN, "--probe-device=cpu", "--probe-out=out")
-    result = pytester.runpytest(*RUN, "--probe-device=cpu", "--probe-out=out", "--probe-resume", *words)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*its run has -*, this run has *"])
+def test_a_selection_of_pytests_is_compared(pytester: pytest.Pytester, words: list[str]) -> None:
+    said = refusal(pytester, *CPU, "--probe-out=out", "--probe-resume", *words)
+    said.fnmatch_lines(["*its run has -*, this run has *"])
 
 
-@pytest.mark.parametrize("workers", [[], ["-n1"]])
-def test_a_wrong_device_does_not_go_on_with_another_ones_results(
-    pytester: pytest.Pytester, make_dump: DumpMaker, workers: list[str]
-) -> None:
-    make_dump()
+def test_a_wrong_device_does_not_go_on_with_another_ones_results(pytester: pytest.Pytester, finished: Path) -> None:
     pytester.makeconftest(WRONG_DEVICE)
-    pytester.runpytest(*RUN, "--probe-device=cpu", "--probe-out=out")
-    before = (pytester.path / "out/results.jsonl").read_bytes()
-    result = pytester.runpytest(*RUN, "--probe-device=npu", "--probe-out=out", "--probe-resume", *workers)
+    before = finished.read_bytes()
+    args = (*RUN, "--probe-device=npu", "--probe-out=out", "--probe-resume")
+    words = "*its run has *device cpu, this run has npu*"
+    refusal(pytester, *args).fnmatch_lines([words])
+    result = pytester.runpytest(*args, "-n1")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*its run has *device cpu, this run has npu*"])
-    assert (pytester.path / "out/results.jsonl").read_bytes() == before
+    result.stderr.fnmatch_lines([words])
+    assert finished.read_bytes() == before
 
 
-def test_shards_of_two_devices_are_not_joined(
-    pytester: pytest.Pytester, make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make_dump()
-    pytester.makeconftest(WRONG_DEVICE)
-    for place, device in enumerate(("cpu", "npu"), 1):
-        pytester.runpytest(*RUN, f"--probe-device={device}", f"--probe-shard={place}/2", f"--probe-out=shard{place}")
-    folders = [str(pytester.path / f"shard{place}") for place in (1, 2)]
-    assert main(["merge", *folders, "-o", str(pytester.path / "merged")]) == 2
-    assert "its run has torch device npu, that of" in capsys.readouterr().err
-
-
-# Options of no effect on a verdict, as they are given to a run that goes on.
+# Options of no effect on a verdict, as they are given to runs that go on.
 FREE = (
-    "--probe-timeout=7", "--probe-timeout=0", "--probe-strict", "--probe-html=page.html",
-    "--probe-history=history.sqlite", "--probe-save=all", "--probe-cache=cache,size=1GB",
-    "--probe-isolate", "--probe-asserts=all", "-n1", "-v", "-q", "--tb=short", "-rA",
-    "--junitxml=junit.xml", "--color=yes", "--durations=3", "-x", "--maxfail=3",
+    ("--probe-timeout=7", "--probe-strict", "--probe-html=page.html", "--probe-history=history.sqlite",
+     "--probe-save=all", "--probe-cache=cache,size=1GB", "--probe-asserts=all", "-v", "--tb=short", "-rA",
+     "--junitxml=junit.xml", "--color=yes", "--durations=3", "-x"),
+    ("--probe-timeout=0", "--probe-isolate", "-q", "--maxfail=3"),
+    ("-n1",),
 )  # fmt: skip
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize("free", FREE)
-def test_a_run_goes_on_with_another_option_of_no_effect(
-    pytester: pytest.Pytester, make_dump: DumpMaker, free: str
+@pytest.mark.parametrize("free", FREE, ids=["serial", "isolated", "workers"])
+def test_a_run_goes_on_with_other_options_of_no_effect(
+    pytester: pytest.Pytester, finished: Path, free: tuple[str, ...]
 ) -> None:
-    make_dump()
-    run = (*RUN, "--probe-device=cpu", "--probe-out=out")
-    assert pytester.runpytest(*run).ret == 0
-    file = pytester.path / "out/results.jsonl"
-    whole = ids(file.parent)
-    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
-    result = pytester.runpytest(*run, "--probe-resume", free)
-    assert (result.ret, ids(file.parent)) == (0, whole)
+    every = ids(finished.parent)
+    finished.write_text("".join(finished.read_text().splitlines(keepends=True)[:-1]))
+    result = pytester.runpytest(*CPU, "--probe-out=out", "--probe-resume", *free)
+    assert (result.ret, ids(finished.parent)) == (0, every)
 
 
 def test_each_free_option_is_accepted_in_a_test() -> None:
     """But for those without which there is no run to go on with, and for what needs a cluster, a search or worths."""
-    given = {word.partition("=")[0].removeprefix("--probe-") for word in FREE if word.startswith("--probe-")}
+    words = (word for words in FREE for word in words if word.startswith("--probe-"))
+    given = {word.partition("=")[0].removeprefix("--probe-") for word in words}
     assert {option.name for option in OPTIONS if option.free} - given == {
         "out", "resume", "cluster", "capture", "listen"
     }  # fmt: skip
@@ -186,33 +182,40 @@ CHANGED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.sampled(3)
+@pytest.fixture(scope="module")
+def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first of two shards."""
+    folder = tmp_path_factory.mktemp("half")
+    written(folder / "dump.json")
+    assert ran(folder, *CPU, "--probe-shard=1/2", "--probe-out=one").result.ret == 0
+    return folder
+
+
+@pytest.mark.usefixtures("finished")
 @pytest.mark.parametrize(("name", "value", "uses"), CHANGED, ids=[name for name, _, _ in CHANGED])
 def test_a_run_with_another_option_is_not_joined_nor_compared(
     pytester: pytest.Pytester,
-    make_dump: DumpMaker,
+    half: Path,
     capsys: pytest.CaptureFixture[str],
     name: str,
     value: str,
     uses: tuple[str, ...],
 ) -> None:
-    make_dump()
+    shutil.copytree(half / "one", "one")
     pytester.makeconftest(WRONG_DEVICE)
-    run = (*RUN, "--probe-dtype=recorded", "--probe-device=cpu")
     other = f"--probe-{name}={value}"
-    pytester.runpytest(*run, "--probe-shard=1/2", "--probe-out=one")
-    pytester.runpytest(*run, "--probe-shard=2/2", "--probe-out=two", other)
+    pytester.runpytest(*CPU, "--probe-shard=2/2", "--probe-out=two", other)
     assert run_json(Path("two"))["settings"] != run_json(Path("one"))["settings"]
     capsys.readouterr()
     assert main(["merge", "one", "two", "-o", "merged"]) == 2
     field = "torch device" if name == "device" else name
     assert f"'two' cannot be used; its run has {field} " in capsys.readouterr().err
     assert not Path("merged").exists()
-    pytester.runpytest(*run, "--probe-out=whole")
-    result = pytester.runpytest(*run, "--probe-benchmark=whole", other)
-    assert (result.ret == pytest.ExitCode.USAGE_ERROR) == ("benchmark" in uses)
     if "benchmark" in uses:
-        result.stderr.fnmatch_lines([f"*--probe-benchmark: *its run has {name} *, this run has *"])
+        said = refusal(pytester, *CPU, "--probe-benchmark=out", other)
+        said.fnmatch_lines([f"*--probe-benchmark: *its run has {name} *, this run has *"])
+    else:
+        pytester.parseconfigure(*CPU, "--probe-benchmark=out", other)
 
 
 def _cut(lines: list[str], chance: random.Random) -> list[str]:
@@ -256,59 +259,51 @@ def test_damaged_results_are_refused_and_run_again(
 ) -> None:
     """30 cuts, doubled lines and foreign lines: nothing is lost, and nothing passes for whole."""
     make_dump()
-    run = (*RUN, "--probe-device=cpu", "--probe-out=out", "--probe-shard=1/1")
+    run = (*CPU, "--probe-out=out", "--probe-shard=1/1")
     status = pytester.runpytest(*run).ret
     file = pytester.path / "out/results.jsonl"
-    whole, lines = ids(file.parent), file.read_text().splitlines(keepends=True)
+    every, lines = ids(file.parent), file.read_text().splitlines(keepends=True)
     for damage, seed in DAMAGE:
         file.write_text("".join(damage(lines, random.Random(seed))))
         for command in (["merge", "out", "-o", "merged"], ["compare", "out", "out", "-o", "compared"],
                         ["report", "out", "-o", "page.html"]):  # fmt: skip
             assert main(command) == 2, (damage, seed, command)
             assert "dump.json::" in capsys.readouterr().err
-        result = pytester.runpytest(*run, "--probe-resume")
-        assert (result.ret, ids(file.parent)) == (status, whole), (damage, seed)
+        if seed == 0:
+            result = pytester.runpytest(*run, "--probe-resume")
+            assert (result.ret, ids(file.parent)) == (status, every), damage
         file.write_text("".join(lines))
 
 
-@pytest.mark.parametrize("killed", [False, True])
 def test_a_run_that_ended_early_is_named(
-    pytester: pytest.Pytester, make_dump: DumpMaker, capsys: pytest.CaptureFixture[str], *, killed: bool
+    pytester: pytest.Pytester, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """interrupted after two of five cases, or killed with them, which no run.json can say."""
-    make_dump()
+    """Interrupted after two of five cases, or killed with them, which no run.json can say."""
     pytester.makeconftest(STOPS)
-    run = (*RUN, "--probe-device=cpu")
-    for folder, words in (("whole", ()), ("early", ("--probe-shard=1/1", "--stop"))):
-        pytester.runpytest(*run, f"--probe-out={folder}", *words)
-    if killed:
-        known = run_json(Path("early"))
-        Path("early/run.json").write_text(json.dumps({**known, "finished": None, "not_run": None}))
-    count = len(ids(Path("whole")))
+    pytester.runpytest(*CPU, "--probe-out=early", "--probe-shard=1/1", "--stop")
+    count = len(ids(finished.parent))
     told = f"its run ended early: {count - 2} of {count} cases are missing"
-    capsys.readouterr()
-    assert main(["report", "early", "-o", "page.html"]) == 0
-    assert f"warning: early: {told}" in capsys.readouterr().out
-    main(["compare", "whole", "early", "-o", "compared"])
-    assert f"warning: early: {told}" in capsys.readouterr().out
-    assert main(["merge", "early", "-o", "merged"]) == 2
-    refused = pytester.runpytest(*run, "--probe-benchmark=early")
-    assert refused.ret == pytest.ExitCode.USAGE_ERROR
-    refused.stderr.fnmatch_lines([f"*--probe-benchmark: *early' cannot be used; {told}; go on with *"])
+    interrupted = run_json(Path("early"))
+    for name, state in {"stopped": interrupted, "killed": {**interrupted, "finished": None, "not_run": None}}.items():
+        Path("early/run.json").write_text(json.dumps(state))
+        capsys.readouterr()
+        assert main(["report", "early", "-o", "page.html"]) == 0
+        assert f"warning: early: {told}" in capsys.readouterr().out
+        main(["compare", "out", "early", "-o", f"compared-{name}"])
+        assert f"warning: early: {told}" in capsys.readouterr().out
+        assert main(["merge", "early", "-o", "merged"]) == 2
+        said = refusal(pytester, *CPU, "--probe-benchmark=early")
+        said.fnmatch_lines([f"*--probe-benchmark: *early' cannot be used; {told}; go on with *"])
 
 
-def test_tables_of_other_runs_stay(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    run = (*RUN, "--probe-device=cpu", "--probe-out=out")
-    pytester.runpytest(*run)
+def test_tables_of_other_runs_stay(pytester: pytest.Pytester, finished: Path) -> None:
     other = pytester.path / "out/earlier/accuracy_checking_result_1.csv"
     other.parent.mkdir()
     other.write_text("of another run")
     beside = pytester.path / "out/accuracy_checking_details_1.csv"
     beside.write_text("of another run")
     own = {path.name for path in (pytester.path / "out").glob("*.csv")} - {beside.name}
-    file = pytester.path / "out/results.jsonl"
-    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
-    pytester.runpytest(*run, "--probe-resume")
+    finished.write_text("".join(finished.read_text().splitlines(keepends=True)[:-1]))
+    pytester.runpytest(*CPU, "--probe-out=out", "--probe-resume")
     assert {other.read_text(), beside.read_text()} == {"of another run"}
     assert len({path.name for path in (pytester.path / "out").glob("*.csv")} - {beside.name}) == len(own) == 3

@@ -58,7 +58,6 @@ def test_the_slurm_scripts_run_and_merge_shards() -> None:
     assert len(names("results/junit.xml")) == len(ids("whole"))
 
 
-@pytest.mark.exhaustive
 @pytest.mark.usefixtures("runs")
 def test_the_kubernetes_job_runs_and_merges_shards() -> None:
     job = yaml.safe_load((FILES / "kubernetes.yaml").read_text())
@@ -79,7 +78,6 @@ def test_the_kubernetes_job_runs_and_merges_shards() -> None:
     assert ids("merged") == ids("whole")
 
 
-@pytest.mark.exhaustive
 @pytest.mark.usefixtures("runs")
 def test_the_gitlab_jobs_run_and_merge_shards() -> None:
     jobs = yaml.safe_load((FILES / "gitlab.yml").read_text())

@@ -41,7 +41,6 @@ def timed(folder: Path, *options: str, end: str = "", **environment: str) -> sub
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=300)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ENDS)
 def test_however_the_program_ends_its_times_are_told_and_written(how: str, tmp_path: Path) -> None:
     end, status, words = ENDS[how]

@@ -22,6 +22,7 @@ from pytest_probe.cli import main
 from pytest_probe.errors import DumpError, RecordError
 from pytest_probe.records import read_dump
 from tests.acceptance.conftest import DumpMaker, forward, tensor
+from tests.support.running import refusal
 
 # What a text holds that is not to reach a terminal, a junit file or a table as it is.
 EVIL = "\x1b[31mred\r\x00\x9b\u202eback\u2066"
@@ -110,9 +111,8 @@ SPECIAL: dict[str, tuple[Callable[[Path], None], str]] = {
 def test_what_is_no_file_is_refused_at_once(pytester: pytest.Pytester, make_dump: DumpMaker, name: str) -> None:
     make, kind = SPECIAL[name]
     make(pytester.path / "dump.json")
-    result = pytester.runpytest("--probe-dump=dump.json")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: --probe-dump: '*dump.json' cannot be used; it is {kind}; give a file, *"])
+    said = refusal(pytester, "--probe-dump=dump.json")
+    said.fnmatch_lines([f"--probe-dump: '*dump.json' cannot be used; it is {kind}; give a file, *"])
     assert pytester.runpytest("dump.json").ret == pytest.ExitCode.USAGE_ERROR
     result = pytester.runpytest("--probe-dump=.")
     result.stderr.fnmatch_lines(["ERROR: --probe-dump: *; the folder holds no dump; *"])
@@ -249,9 +249,8 @@ def _files(path: Path) -> Any:
 def test_a_folder_whose_name_is_no_utf8(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump("run/dump.json", {RELU: forward(tensor(2), output=tensor(2))})
     (pytester.path / "run").rename(pytester.path / os.fsdecode(b"r\xff\xfe"))
-    result = pytester.runpytest("--probe-dump=.")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --probe-dump: '*udcff*' cannot be used; its name is not UTF-8; *"])
+    said = refusal(pytester, "--probe-dump=.")
+    said.fnmatch_lines(["--probe-dump: '*udcff*' cannot be used; its name is not UTF-8; *"])
 
 
 class Seconds:

@@ -29,7 +29,6 @@ KILLER = """
 """
 
 
-@pytest.mark.exhaustive
 def test_every_item_runs_where_many_kill_their_worker(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     pytester.makeconftest(KILLER)
     argmax = entries()["Torch.argmax.0.forward"]

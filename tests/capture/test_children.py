@@ -78,7 +78,6 @@ def calls(folder: Path, step: int = 0) -> dict[str, list[str]]:
     return {name: list(dump["data"]) for name, dump in found.items()}
 
 
-@pytest.mark.exhaustive
 def test_processes_of_multiprocessing_record_but_no_loader_of_data(tmp_path: Path) -> None:
     done = captured(tmp_path, LOADERS)
     assert done.returncode == 0, done.stderr
@@ -118,7 +117,6 @@ def test_a_rank_and_what_it_starts_write_apart(tmp_path: Path) -> None:
     assert ones == ["Torch.ones.0.forward"]
 
 
-@pytest.mark.exhaustive
 def test_two_processes_of_one_rank_write_apart(tmp_path: Path) -> None:
     text = STARTER + "for _ in range(2): start('-c', ONES, RANK='0', WORLD_SIZE='1')"
     done = captured(tmp_path, text)
@@ -127,7 +125,6 @@ def test_two_processes_of_one_rank_write_apart(tmp_path: Path) -> None:
     assert "rank0" in calls(tmp_path)
 
 
-@pytest.mark.exhaustive
 def test_statuses_signals_and_isolated_processes_stay_as_they_are(tmp_path: Path) -> None:
     text = STARTER + (
         "print(start('-c', ONES + '; raise SystemExit(3)'), start('-c', 'import os; os.kill(os.getpid(), 15)'))\n"

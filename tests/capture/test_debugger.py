@@ -46,7 +46,7 @@ def steps(
     return losses
 
 
-@pytest.mark.sampled
+@pytest.mark.evidence
 @pytest.mark.parametrize("task", ["statistics", "tensor", "structure"])
 @pytest.mark.parametrize("model", models.ALL)
 def test_a_recorded_model_has_the_losses_of_a_plain_run(model: str, task: str, tmp_path: Path) -> None:

@@ -32,7 +32,6 @@ print((least + least).view(np.uint32)[0])
 """
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("flags", ["", "-ffast-math", "-Ofast", "-funsafe-math-optimizations"])
 def test_the_process_keeps_its_subnormal_numbers(flags: str, tmp_path: Path) -> None:
     path = kernels.built(tmp_path, CFLAGS=flags, LDFLAGS=flags)
@@ -71,7 +70,6 @@ print(_kernel.INSTRUCTIONS)
 """
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("variant", ["", "-DNARROW", "-DBASELINE"])
 def test_the_sanitizers_find_nothing(variant: str, tmp_path: Path) -> None:
     """ASan and UBSan, with this CPU's instructions, without AVX-512 and as on a CPU of an unknown kind."""
@@ -155,7 +153,6 @@ def wheel(root: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Ho
     return hook, files
 
 
-@pytest.mark.exhaustive
 def test_a_wheel_with_the_kernel_is_of_its_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernels.built(tmp_path)
     hook, files = wheel(tmp_path / "tree", "standard", monkeypatch)
@@ -186,7 +183,6 @@ def test_the_compilers_own_words_are_in_the_line(tmp_path: Path, monkeypatch: py
     assert "subnormal" in warning
 
 
-@pytest.mark.exhaustive
 def test_an_editable_install_has_the_kernel_in_its_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernels.built(tmp_path / "first")
     hook, files = wheel(tmp_path / "tree", "editable", monkeypatch)

@@ -7,6 +7,7 @@ import py_compile
 import subprocess
 import sys
 import zipapp
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,6 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
     return found
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_recorded_program_is_left_alone(name: str, observed: dict[str, dict[str, Any]]) -> None:
     assert observed["recorded"][name] == observed["plain"][name]
@@ -64,9 +64,7 @@ def test_the_programs_show_what_they_are_for(observed: dict[str, dict[str, Any]]
     assert not [name for name, found in plain.items() if "subclass" in name and int(found["out"]) == 0]
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("module", [False, True])
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize(("end", "module"), zip(ENDS, cycle([False, True]), strict=False))
 def test_the_command_starts_and_ends_a_program_as_python_does(end: str, module: bool, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LAUNCHED.format(end=ENDS[end]))
     program = ["-m", "train"] if module else ["train.py"]
@@ -85,7 +83,6 @@ def test_the_command_starts_and_ends_a_program_as_python_does(end: str, module: 
     assert recorded == run()
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["./train.py", "train.pyc", "app.pyz", "app"])
 def test_files_and_folders_start_as_python_starts_them(kind: str, tmp_path: Path) -> None:
     (tmp_path / "app").mkdir()

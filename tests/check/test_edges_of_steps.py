@@ -44,7 +44,6 @@ class Dividing(Emulated):
         return self.kernel(args[0], args[1]) if function is torch.div else function(*args, **kwargs)
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
 @pytest.mark.parametrize(
     ("kernel", "verdict"), [(rounded_first, "pass"), (rounded_to_nearest, "error"), (one_row_off, "error")]

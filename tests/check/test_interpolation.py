@@ -34,7 +34,7 @@ def drawn(mode: str, seed: int, dtype: torch.dtype) -> tuple[torch.Tensor, dict[
     return normal(2, choose.randint(1, 3), *sizes, seed=seed, dtype=dtype), how
 
 
-@pytest.mark.sampled
+@pytest.mark.evidence
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("mode", RANKS)
 def test_healthy_kernels_pass_in_both_directions(bench: Make, mode: str, dtype: torch.dtype) -> None:

@@ -62,7 +62,7 @@ def test_a_healthy_function_is_a_warning_that_names_the_kernel(name: str, dtype:
     assert any(f"torch's {OWN_KERNEL}" in verdict.reason for verdict in found)
 
 
-@pytest.mark.sampled
+@pytest.mark.evidence
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("fault", [scaled, last_columns, one_zero])
 @pytest.mark.parametrize("name", HEALTHY)

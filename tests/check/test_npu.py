@@ -177,7 +177,7 @@ def of_fault(folder: Path, call: str, fault: str, *, narrow: bool = False) -> Ve
     return verdict
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize(("call", "fault"), [(call, fault) for call, faults in FAULTS.items() for fault in faults])
 def test_a_fault_in_stored_outputs_is_an_error(tmp_path: Path, call: str, fault: str) -> None:
@@ -185,7 +185,7 @@ def test_a_fault_in_stored_outputs_is_an_error(tmp_path: Path, call: str, fault:
     assert (verdict.verdict, verdict.kind) == ("error", "")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize(("call", "fault"), NARROW_FAULTS)
 def test_a_fault_in_outputs_of_bfloat16_is_an_error(tmp_path: Path, call: str, fault: str) -> None:

@@ -89,7 +89,7 @@ HEALTHY: list[tuple[Function, Sequence[Any]]] = [
 ]
 
 
-@pytest.mark.sampled
+@pytest.mark.evidence
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("share", [0.02, 0.1])
 @pytest.mark.parametrize("number", range(len(HEALTHY)))

@@ -17,7 +17,6 @@ from tests.device.conftest import ROOT, Train
 from tests.device.train import MODELS
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("model", MODELS)
 def test_statistics_wait_for_no_stream_of_the_program(train: Train, model: str) -> None:
     plain, recorded = train(model, "nothing"), train(model, "statistics")

@@ -51,7 +51,6 @@ def check(device: pytest.Pytester, folder: Path, *options: str) -> tuple[dict[st
     return result.parseoutcomes(), sorted(failed), "\n".join(result.outlines)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("task", "parallel"),
     [("statistics", []), ("tensor", []), ("statistics", ["-n", "1"])],

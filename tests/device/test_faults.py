@@ -92,7 +92,6 @@ def check(pytester: pytest.Pytester, conftest: str, healthy: dict[str, dict[str,
 
 
 # The one that hangs costs its time limit: once is enough.
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", [["--probe-isolate"], ["-n", "1", "-k", "not relu.5"]], ids=["isolated", "workers"])
 @pytest.mark.usefixtures("dump")
 def test_each_fault_is_one_result(
@@ -103,7 +102,6 @@ def test_each_fault_is_one_result(
     check(pytester, conftest, healthy, resumed=False)
 
 
-@pytest.mark.exhaustive
 @pytest.mark.usefixtures("dump")
 def test_a_serial_run_that_goes_on_gets_past_all(
     pytester: pytest.Pytester, conftest: str, healthy: dict[str, dict[str, Any]]

@@ -54,7 +54,6 @@ TESTS = """
 """
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("parallel", [[], ["-n", "1"]], ids=["serial", "parallel"])
 def test_outputs_must_lie_on_the_device(pytester: pytest.Pytester, library: Path, parallel: list[str]) -> None:
     pytester.makeconftest(CONFTEST.format(root=str(ROOT), library=str(library)))

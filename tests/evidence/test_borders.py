@@ -4,6 +4,7 @@ are found."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -12,13 +13,12 @@ import torch
 from pytest_probe.check import Checker, Conditions
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
-from tests.evidence.pairs import each_dtype_once
 from tests.evidence.pipelines import PIPELINES, normal
 from tests.support.devices import Emulated
 
 pytestmark = pytest.mark.usefixtures("no_causes")
 DEVICES, DTYPES = ("cpu", "npu"), ("bfloat16", "float16")
-PLACES = each_dtype_once(*DTYPES, other="npu")
+PLACES = pytest.mark.parametrize(("dtype", "device"), list(product(DTYPES, DEVICES)))
 FAULTS = [(name, fault) for name, pipeline in PIPELINES.items() for fault in pipeline.faults]
 
 
@@ -38,7 +38,6 @@ def verdicts(
     return checks.compare(function, pipeline.reference, given, key=name, backward=backward, **how)
 
 
-@pytest.mark.sampled(2)
 @PLACES
 @pytest.mark.parametrize("name", PIPELINES)
 def test_a_pipeline_with_named_borders_passes(name: str, dtype: str, device: str) -> None:
@@ -46,7 +45,6 @@ def test_a_pipeline_with_named_borders_passes(name: str, dtype: str, device: str
     assert [verdict.reason for verdict in found if verdict.verdict != "pass"] == []
 
 
-@pytest.mark.sampled
 @PLACES
 @pytest.mark.parametrize(("name", "fault"), FAULTS)
 def test_named_borders_hide_no_fault(name: str, fault: str, dtype: str, device: str) -> None:
@@ -60,7 +58,6 @@ NAMED_ALONE = ("cross-entropy of rounded logits",)
 FORWARD_ALONE = ("gated linear attention",)
 
 
-@pytest.mark.sampled(2)
 @PLACES
 @pytest.mark.parametrize("name", [name for name in PIPELINES if name not in NAMED_ALONE])
 def test_a_pipeline_that_rounds_operands_passes_without_named_borders(name: str, dtype: str, device: str) -> None:
@@ -68,7 +65,6 @@ def test_a_pipeline_that_rounds_operands_passes_without_named_borders(name: str,
     assert [verdict.reason for verdict in found if verdict.verdict != "pass"] == []
 
 
-@pytest.mark.sampled
 @PLACES
 @pytest.mark.parametrize(("name", "fault"), FAULTS)
 def test_rounded_operands_hide_no_fault(name: str, fault: str, dtype: str, device: str) -> None:
@@ -76,7 +72,6 @@ def test_rounded_operands_hide_no_fault(name: str, fault: str, dtype: str, devic
     assert found.verdict == "error"
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("scaled", [False, True], ids=["a sum of products", "a recurrence"])

@@ -188,7 +188,6 @@ class Scaled(torch.autograd.Function):
         return (gradient.float() * ctx.factor).to(gradient.dtype), None
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("shape", [(4, 6, 9, 5), (4, 6, 45), (7, 10, 30)])
 @pytest.mark.parametrize("smoothing", [0.05, 0.1])
 def test_constants_that_are_rounded_between_steps_move_all_elements(shape: tuple[int, ...], smoothing: float) -> None:
@@ -215,7 +214,6 @@ def test_a_lost_sign_of_zero_is_called_that_and_not_flushing() -> None:
     )
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("how", [{"scale_factor": 1.7}, {"size": (7, 22), "align_corners": True}])
 def test_bicubic_interpolation_by_rounded_weights(how: dict[str, Any], dtype: torch.dtype) -> None:
@@ -272,7 +270,6 @@ def largest_of_bags(weight: torch.Tensor) -> torch.Tensor:
     return F.embedding_bag(BAGS, weight, mode="max")
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(
     ("api", "function", "args", "more"),
@@ -332,7 +329,6 @@ def test_a_step_rounds_its_rate_beside_a_counter_in_float32(dtype: torch.dtype) 
         assert stepped(lambda *args, lr, **more: torch._fused_adagrad_(*args, lr=lr * 1.1, **more)) == ["error"]
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_the_weighted_loss_of_a_single_row(dtype: torch.dtype) -> None:
     """Times its weight, rounded, and divided by it."""
@@ -356,7 +352,6 @@ def test_a_bessel_function_of_few_elements(dtype: torch.dtype, factor: float) ->
         assert compare(wrong, torch.special.i0e, x, api="Torch.special.i0e")[0].verdict == "error"
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_healthy_lstms_pass_and_a_scaled_gradient_does_not(dtype: torch.dtype) -> None:
     """In bfloat16 oneDNN computes them, and keeps gates for the backward in 16 bit."""
@@ -420,7 +415,6 @@ def test_a_cast_alone_is_judged_by_its_own_rounding() -> None:
     assert found[0].verdict == "error"
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("heads", [(2, 1), (4, 2)])
 def test_attention_whose_heads_share_keys(heads: tuple[int, int], dtype: torch.dtype) -> None:
@@ -454,7 +448,6 @@ def attended(
     return (scores.masked_fill(hidden, -torch.inf).softmax(-1) @ value).to(narrow)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_peaked_attention_passes_and_its_faults_do_not(dtype: torch.dtype) -> None:
     """Scores of 50, as trained models have them: a roundoff of a 16-bit query is all of a weight there, so that a
@@ -473,7 +466,6 @@ def test_peaked_attention_passes_and_its_faults_do_not(dtype: torch.dtype) -> No
         assert [found.verdict for found in compare(wrong, right, *args, api=api)] == ["pass", "error"]
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_fewer_queries_than_a_block_holds(dtype: torch.dtype) -> None:
     """They see as many keys as a whole block does: which of those the processor's fast exp takes hangs on that."""
@@ -553,7 +545,6 @@ def test_a_step_has_one_right_side(name: str, dtype: torch.dtype) -> None:
     assert compare(STEPS[name], right, x, api=api)[0].verdict == "error"
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", ["mul", "add", "sub", "div"])
 def test_a_number_in_float32_beside_16_bit_tensors(name: str, dtype: torch.dtype) -> None:

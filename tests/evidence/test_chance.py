@@ -53,7 +53,6 @@ def farther_off(x: torch.Tensor, times: float) -> torch.Tensor:
     return (right + times * (one_by_one(x) - right)).float()
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("shape", "times"), [((3000,), 20), ((8, 3000), 6), ((40, 3000), 6)])
 def test_running_sums_one_by_one_pass_and_others_farther_off_do_not(
@@ -84,7 +83,6 @@ def online(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, wrong: s
     return (result / total).to(query.dtype)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", [(1, 8, 256, 32), (1, 4, 512, 16)])
 def test_attention_with_an_online_softmax_passes_in_float16_and_its_faults_do_not(shape: tuple[int, ...]) -> None:
     reference = F.scaled_dot_product_attention
@@ -112,7 +110,6 @@ BEYOND: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("api", ["", "Torch.tanh"])

@@ -12,7 +12,6 @@ from msgspec import Struct
 from pytest_probe.check import Checker, Conditions
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
-from tests.evidence.pairs import each_dtype_once
 from tests.support.devices import Emulated
 
 Tensor = torch.Tensor
@@ -99,7 +98,6 @@ FAULTS = {
 }
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("device", ["cpu", "npu"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -108,8 +106,8 @@ def test_an_index_of_an_equal_element_is_right(name: str, dtype: str, device: st
     assert {seed: each.reason for seed, each in found.items() if each.verdict != "pass"} == {}
 
 
-@pytest.mark.sampled
-@each_dtype_once(*DTYPES, other="npu")
+@pytest.mark.parametrize("device", ["cpu", "npu"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_any_other_index_is_an_error(name: str, fault: str, dtype: str, device: str) -> None:

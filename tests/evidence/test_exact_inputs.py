@@ -39,7 +39,6 @@ def of_format(folder: Path, name: str, shape: tuple[int, int, int] = (160, 512, 
     return scaled.write(folder, call, scaled.kernel()(*call.args))
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FORMATS)
 def test_healthy_scaled_products_are_right_to_the_bit(tmp_path: Path, name: str) -> None:
     path = of_format(tmp_path, name)
@@ -49,7 +48,6 @@ def test_healthy_scaled_products_are_right_to_the_bit(tmp_path: Path, name: str)
         assert verdict.outputs[0].standard == "exact"
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("fault", "name"),
     [
@@ -91,7 +89,6 @@ def plain(folder: Path, api: str, dtype: torch.dtype) -> Path:
     return write_dump(folder, entries(f"{api}.0", FUNCTIONS[api], *CALLS[api](dtype)))
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("api", CALLS)
 def test_plain_products_are_right_to_the_bit(tmp_path: Path, api: str, dtype: torch.dtype) -> None:

@@ -94,7 +94,6 @@ ARGUMENTS: dict[str, tuple[str, tuple[int, int, int], Change]] = {
 }
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("fault", ARGUMENTS)
 def test_wrong_arguments_are_errors(tmp_path: Path, fault: str, dtype: torch.dtype) -> None:
@@ -129,7 +128,6 @@ SUMS = {
 }
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("fault", SUMS)
 def test_wrong_sums_are_errors(tmp_path: Path, fault: str, dtype: torch.dtype) -> None:
@@ -138,7 +136,6 @@ def test_wrong_sums_are_errors(tmp_path: Path, fault: str, dtype: torch.dtype) -
     assert verdict.verdict == "error"
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", ["bfloat16", "row-wise", "mxfp8"])
 def test_matrices_that_skip_an_empty_group_are_an_error(tmp_path: Path, name: str, seed: int) -> None:

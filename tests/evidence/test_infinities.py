@@ -12,7 +12,6 @@ from pytest_probe.check import Checker, Conditions
 from pytest_probe.registry import Registry
 from pytest_probe.standards.noise.explanation import OWN_KERNEL
 from tests.evidence.infinities import CASES, INF, ZERO_TIMES, Case, Function, places, spoiled, wrong_answers
-from tests.evidence.pairs import each_dtype_once
 from tests.support.devices import Emulated
 
 pytestmark = pytest.mark.usefixtures("causes_once")
@@ -32,7 +31,6 @@ def verdict(case: Case, function: Function, dtype: torch.dtype, device: str) -> 
     return found.verdict, found.reason
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("device", ["cpu", "other"])
 @pytest.mark.parametrize("name", CASES)
@@ -43,8 +41,8 @@ def test_the_right_answer_passes(name: str, device: str, dtype: str) -> None:
     assert found == "pass" or (device == "cpu" and (found, OWN_KERNEL in reason) == ("warning", True))
 
 
-@pytest.mark.sampled
-@each_dtype_once(*DTYPES, other="other")
+@pytest.mark.parametrize("device", ["cpu", "other"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", CASES)
 def test_each_wrong_answer_is_an_error(name: str, device: str, dtype: str) -> None:
     case, of = CASES[name], getattr(torch, dtype)
@@ -73,8 +71,8 @@ def test_where_zero_times_nan_decides_and_kernels_differ_it_is_a_warning(name: s
     assert not differ or str(differ) in reason or (device == "cpu" and OWN_KERNEL in reason)
 
 
-@pytest.mark.sampled
-@each_dtype_once(*DTYPES, other="other")
+@pytest.mark.parametrize("device", ["cpu", "other"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ZERO_TIMES)
 def test_a_number_that_is_no_sum_of_the_other_terms_is_an_error(name: str, device: str, dtype: str) -> None:
     case, of = ZERO_TIMES[name], getattr(torch, dtype)

@@ -51,7 +51,6 @@ def only(found: Mapping[str, OutputVerdict]) -> OutputVerdict:
     return output
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("mode", ROUNDINGS)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_mode_is_diagnosed(name: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +63,6 @@ def test_a_mode_is_diagnosed(name: str, mode: str, tmp_path: Path, monkeypatch: 
     assert all(f"(--probe-allow={mode} accepts it)" in reason for reason in reasons)
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("how", ["even", "away", "zero"])
 @pytest.mark.parametrize("name", CALLS)
 def test_an_allowed_mode_passes_however_it_rounds(
@@ -77,7 +75,6 @@ def test_an_allowed_mode_passes_however_it_rounds(
     assert float(found["output.0"].metrics["noise_ratio"]) < 64
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CALLS)
 def test_one_element_far_off_fails_under_an_allowed_mode(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -265,7 +262,6 @@ CAUSES = {
 }
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fault", CAUSES)
 def test_a_fault_says_its_cause(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     call, patch, directions = FAULTS[fault]
@@ -305,7 +301,6 @@ def causal(multiply: Function) -> Function:
     return function
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("how", ["even", "zero"])
 @pytest.mark.parametrize("size", [1.0, 10.0])
 def test_a_weight_of_1_hides_nothing(how: str, size: float) -> None:
@@ -424,7 +419,6 @@ def test_zeros_where_the_whole_process_flushes(added: float, verdict: str, dtype
     assert found[1].verdict == verdict
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("mode", EVERY)
 def test_running_statistics_that_are_left_as_they_were_are_no_mode(mode: str) -> None:
     """As behind torch's own fallback to the CPU, which copies back what a schema says is written to."""

@@ -88,7 +88,6 @@ STEPS = {
 }
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize(("side", "verdict"), [("healthy", "pass"), ("faulty", "error")])
 @pytest.mark.parametrize("name", STEPS)

@@ -8,7 +8,6 @@ import torch
 from pytest_probe.check import Checker, Conditions
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
-from tests.evidence.pairs import each_dtype_once
 from tests.evidence.references import FAULTS, WRITTEN, Function, inputs, kernel
 from tests.support.devices import Emulated
 
@@ -25,7 +24,6 @@ def verdicts(function: Function, reference: Function, name: str, dtype: str, dev
     return checker.compare(function, reference, given, backward=True, key=f"reference.{name}")
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("device", ["cpu", "npu"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", WRITTEN)
@@ -36,9 +34,9 @@ def test_a_kernel_that_rounds_once_passes(name: str, dtype: str, device: str) ->
     assert any("reference widened at " in note for verdict in found for note in verdict.notes)
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("fault", FAULTS)
-@each_dtype_once(*DTYPES, other="npu")
+@pytest.mark.parametrize("device", ["cpu", "npu"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_fault_is_found_as_with_dtypes_of_the_arguments(name: str, dtype: str, device: str, fault: str) -> None:
     written = WRITTEN[name]

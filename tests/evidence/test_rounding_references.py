@@ -4,6 +4,7 @@ a warning, and what is wrong does not pass."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ import torch.nn.functional as F
 from pytest_probe.check import Checker, Conditions
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
-from tests.evidence.pairs import each_dtype_once
 from tests.support.devices import Emulated
 
 pytestmark = pytest.mark.usefixtures("no_causes")
@@ -60,7 +60,7 @@ def norm(to: Cast, x: Tensor, w: Tensor) -> Tensor:
 
 
 FORMULAS = (linear, through, narrow_sum, square, softmax, gate, mlp, attention, norm)
-PLACES = each_dtype_once("float16", "bfloat16", other="npu")
+PLACES = pytest.mark.parametrize(("dtype", "device"), list(product(("float16", "bfloat16"), ("cpu", "npu"))))
 
 
 def half(x: Tensor) -> Tensor:

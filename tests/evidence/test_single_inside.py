@@ -51,7 +51,6 @@ KERNELS = {
 }
 
 
-@pytest.mark.sampled
 @DTYPES
 @pytest.mark.parametrize("scale", [1.0, 400.0])
 @pytest.mark.parametrize("kernel", KERNELS)

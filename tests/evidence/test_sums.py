@@ -50,7 +50,6 @@ def test_a_sum_in_turn_is_a_warning_that_names_the_number_of_terms(name: str, de
     assert "a pairwise sum by" in found.reason
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", CASES)
@@ -60,7 +59,6 @@ def test_another_error_is_no_sum_in_turn(name: str, fault: str, device: str) -> 
     assert verdict(case.adding(FAULTS[fault]), case.reference, case.inputs(), device).verdict == "error"
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("api", ["", "Torch.linalg.vector_norm"])
 def test_the_norm_of_many_numbers_is_a_warning(api: str, device: str) -> None:
@@ -77,7 +75,6 @@ def test_norms_of_other_orders_are_no_error(order: float, device: str) -> None:
     assert verdict(norm, norm, [normal(MILLION)], device).verdict == "warning"
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("api", ["", "Torch._foreach_norm"])
 def test_norms_of_a_list_name_the_terms_of_their_tensor(api: str, device: str) -> None:
@@ -87,7 +84,6 @@ def test_norms_of_a_list_name_the_terms_of_their_tensor(api: str, device: str) -
     assert reasons == ["", "adds 2,304,000 terms", "adds 4,000,000 terms"]
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("count", [400_000, 2_400_000])
 def test_clipped_gradients_are_no_error(count: int, device: str) -> None:
@@ -106,7 +102,6 @@ def test_clipped_gradients_are_no_error(count: int, device: str) -> None:
 NEAR_THE_LOSS = (1 - 1e-4, 1 - 4e-5, 1 + 4.14e-5)
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     ("count", "factor"),
@@ -125,7 +120,6 @@ def test_what_the_cpus_norm_loses_excuses_no_other_error(api: str, count: int, f
     assert verdict(scaled, vector_norm, [normal(count)], device, api).verdict == "error"
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_norm_without_its_tail_is_an_error(device: str) -> None:
     def cut(x: torch.Tensor) -> torch.Tensor:

@@ -50,7 +50,6 @@ def test_other_indices_of_the_same_values_are_right() -> None:
     assert names([1, 1, 1], np.array([0, 0, 0]), **more) == {"one element"}
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["torch", "tf32"])
 def test_the_table_counts_healthy_flagged_and_found_calls(kind: str) -> None:
     options = ["--source=calls", f"--device-kind={kind}", "--dtypes=float32", "--api=Torch.mm", "--samples=2"]

@@ -98,7 +98,6 @@ def test_a_kernel_that_computes_in_float32_passes(name: str, dtype: torch.dtype,
     assert verdict(lambda x: reference(x.float()), reference, dtype, device) == "pass"
 
 
-@pytest.mark.sampled
 @DEVICES
 @DTYPES
 @pytest.mark.parametrize(("name", "fault"), FAULTS)

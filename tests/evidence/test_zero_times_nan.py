@@ -40,7 +40,6 @@ def test_a_healthy_kernel_of_torch_is_no_error(name: str, dtype: str, device: st
         assert "NaN or an infinity of the arguments" in found.reason
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize(("dtype", "device"), PADDLE)
 @pytest.mark.parametrize("name", [name for name, call in CALLS.items() if call.paddle is not None])
 def test_a_healthy_kernel_of_paddle_passes(name: str, dtype: str, device: str) -> None:
@@ -49,7 +48,6 @@ def test_a_healthy_kernel_of_paddle_passes(name: str, dtype: str, device: str) -
     assert found.verdict == "pass", found.reason
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize(("dtype", "device"), TORCH)
 @pytest.mark.parametrize("name", LOST)
 def test_numbers_in_place_of_nan_are_an_error(name: str, dtype: str, device: str) -> None:
@@ -62,7 +60,6 @@ def test_numbers_in_place_of_nan_are_an_error(name: str, dtype: str, device: str
     assert torch_verdict(call, dtype, device, cleaned).verdict == "error"
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize(("dtype", "device"), TORCH)
 @pytest.mark.parametrize("name", [PADDED, "linear, NaN in the weight", "conv2d, NaN in the weight"])
 def test_nan_in_other_elements_is_an_error(name: str, dtype: str, device: str) -> None:

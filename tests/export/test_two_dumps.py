@@ -153,7 +153,6 @@ def test_advice_on_the_first_wrong_row(pytester: pytest.Pytester) -> None:
     ]
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_dumps_of_our_own_have_tables_in_the_order_of_calls(pytester: pytest.Pytester, workers: str) -> None:
     record(Path("A"))

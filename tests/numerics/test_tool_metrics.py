@@ -57,7 +57,6 @@ def noisy(name: str, size: int, seed: int, special: bool) -> tuple[np.ndarray[An
         return round_to(actual, name), expected
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("family", CONVENTIONS)
 @pytest.mark.parametrize("name", FLOATS)
 @settings(max_examples=15, deadline=None)

@@ -74,7 +74,7 @@ def test_the_table_names_each_folder_and_file() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [pytest.param("-n0", marks=pytest.mark.exhaustive), "-n1"])
+@pytest.mark.parametrize("workers", ["-n0", "-n1"])
 def test_a_run_needs_no_feature(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, dump: Path, workers: str
 ) -> None:
@@ -89,7 +89,7 @@ def test_a_run_needs_no_feature(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [pytest.param("-n0", marks=pytest.mark.exhaustive), "-n1"])
+@pytest.mark.parametrize("workers", ["-n0", "-n1"])
 def test_a_new_row_is_a_new_feature(pytester: pytest.Pytester, dump: Path, workers: str) -> None:
     pytester.makepyfile(loud=LOUD)
     pytester.makeconftest(

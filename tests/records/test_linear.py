@@ -171,7 +171,6 @@ def seconds(work: Callable[[], object]) -> float:
     return time.process_time() - begun
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "beginning", BEGINNINGS, ids=["words alone", "tensor", "entry", "paddleapex", "checker", "ptdbg", "line", "cast"]
 )
@@ -199,7 +198,6 @@ def test_numbers_of_8000_digits(tmp_path: Path, beginning: str, number: str) -> 
         assert seconds(lambda: read_all(path)) < 1
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["stack.json", "construct.json"])
 def test_words_that_are_repeated_in_the_files_beside_a_dump(tmp_path: Path, name: str) -> None:
     entry = "Torch.add.0.forward"

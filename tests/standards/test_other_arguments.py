@@ -44,7 +44,7 @@ def _recorded(name: str) -> str:
         return f"Torch.{name}"
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.evidence
 @pytest.mark.parametrize("part", range(4))
 def test_a_function_of_other_arguments_has_a_verdict(monkeypatch: pytest.MonkeyPatch, part: int) -> None:
     """In few tests, since a call is a matter of milliseconds; causes, which take longer and hang on the classes, and of

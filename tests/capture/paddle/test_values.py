@@ -34,7 +34,6 @@ def fields(tree: dict[str, Any], *keys: str) -> list[Any]:
     return [tree.get(key) for key in keys]
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", [(6,), (3, 20_000)])
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "int8", "int64", "complex64"])
 def test_statistics_of_paddle_tensors_equal_numpys(dtype: str, shape: tuple[int, ...]) -> None:

@@ -151,7 +151,6 @@ def content(folder: Path, name: str, rank: int, step: int = 0) -> Any:
     return json.loads((folder / name / f"step{step}" / f"rank{rank}" / "dump.json").read_text())["data"]
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rank", [0, 1])
 def test_recording_changes_no_loss(folder: Path, rank: int) -> None:
     losses = json.loads((folder / f"losses{rank}.json").read_text())

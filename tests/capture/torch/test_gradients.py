@@ -226,7 +226,6 @@ def test_a_cast_of_the_programs_own_is_an_argument_like_others(tmp_path: Path) -
     assert linear["output"][1]["Norm"] < wanted
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("state", ["no_grad", "inference_mode"])
 def test_a_capture_may_begin_where_nothing_is_recorded_for_gradients(state: str) -> None:
     lines = (

@@ -88,7 +88,6 @@ KINDS: dict[str, tuple[Callable[[], Any], dict[str, int]]] = {
 }
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_of_call_is_counted_once(kind: str) -> None:
     program, expected = KINDS[kind]
@@ -104,7 +103,6 @@ def test_an_lstm_is_one_call() -> None:
     assert timed(lambda: model(x))["VF.lstm"] == 1
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("module", "out")])
 def test_nested_sees_what_the_first_level_sees(kind: str) -> None:
     program, expected = KINDS[kind]
@@ -134,7 +132,6 @@ class Other(torch.overrides.TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("nested", [False, True])
 def test_subclasses_and_modes_of_the_program_go_on_working(nested: bool) -> None:
     with Other(), timing(nested=nested) as found:

@@ -57,7 +57,7 @@ def test_each_tensor_of_a_healthy_call_passes_by_a_sample(name: str, dtype: str,
     assert {0 < output.metrics.get("sampled", 1) < 0.5 for output in found.values()} == {True}  # type: ignore[operator]
 
 
-@pytest.mark.sampled
+@pytest.mark.evidence
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("number", range(len(SHAPES)))

@@ -57,7 +57,7 @@ CUT: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.sampled
+@pytest.mark.evidence
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", CUT)
@@ -115,7 +115,6 @@ FRAMEWORKS: dict[str, tuple[Callable[..., Tensor], list[Any]]] = {
 }
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_any_number_of_threads_gives_the_same_verdicts(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +165,7 @@ def sums(dtype: str) -> dict[str, Call]:
     }
 
 
-@pytest.mark.sampled
+@pytest.mark.evidence
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", sums("float32"))
@@ -202,7 +201,7 @@ def wrong_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrong
 
 
-@pytest.mark.sampled
+@pytest.mark.evidence
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", sums("float32"))
@@ -306,7 +305,7 @@ FAULTS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.sampled
+@pytest.mark.evidence
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("fault", FAULTS)

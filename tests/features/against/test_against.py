@@ -13,7 +13,6 @@ from tests.features.against.conftest import Compare, in_order, statuses
 WORKERS = pytest.mark.parametrize("workers", ["0", "2"])
 
 
-@pytest.mark.sampled(2)
 @WORKERS
 def test_two_recordings_of_one_program_are_equal(compare: Compare, workers: str) -> None:
     result, found = compare("gpt", "again", "-n", workers)
@@ -22,7 +21,6 @@ def test_two_recordings_of_one_program_are_equal(compare: Compare, workers: str)
     result.stdout.fnmatch_lines(["A against B, * cases: * equal*", "*all pairs are equal*"])
 
 
-@pytest.mark.sampled(2)
 @WORKERS
 def test_a_wrong_softmax_is_the_first_own_error(compare: Compare, workers: str) -> None:
     result, found = compare("softmax", "gpt", "-n", workers)
@@ -132,7 +130,6 @@ def test_statistics_alone_give_a_suspect(compare: Compare) -> None:
     result.assert_outcomes(passed=len(found) - len(warned))
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("side", ["two_ranks", "one_rank"])
 def test_ranks_hold_parts_of_what_one_holds(compare: Compare, side: str) -> None:
     Path("map.yaml").write_text('dims:\n  "Functional.linear.1.*": partial\n  "*": auto\n')

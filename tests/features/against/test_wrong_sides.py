@@ -82,7 +82,6 @@ def test_a_file_that_is_empty_on_both_sides_is_not_equal(pytester: pytest.Pytest
     assert run(pytester)["Torch.exp.0.forward"]["verdict"] == "skip"
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("standard", ["close", "ptdbg"])
 def test_a_rule_that_needs_tensors_says_so(compare: Compare, standard: str) -> None:
     _, found = compare("softmax_statistics", "statistics", f"--probe-standard={standard}")

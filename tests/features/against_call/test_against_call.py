@@ -52,7 +52,6 @@ def differences(found: Any, name: str) -> dict[str, str]:
     return {output["name"]: output["metrics"].get("difference", "") for output in found[name]["outputs"]}
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("args", [("-n0",), ("-n2",), ("-n0", "--probe-device=other")])
 def test_the_difference_has_a_name_and_both_are_right(pytester: pytest.Pytester, args: tuple[str, ...]) -> None:
     result, found = run(pytester, *args)
@@ -92,7 +91,6 @@ def test_numbers_of_both_sides_are_in_the_results(pytester: pytest.Pytester) -> 
     )
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("args", [("-n0",), ("-n2",), ("-n0", "--probe-device=other")])
 def test_a_wrong_side_is_named(pytester: pytest.Pytester, args: tuple[str, ...]) -> None:
     result, found = run(pytester, *args, norm="wrong_eps")

@@ -41,7 +41,6 @@ def test_equal_functions_are_equal(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["equal, beside cast_last*"])
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize(("a", "b", "side"), [("cast_last", "wrong_eps", "B"), ("wrong_eps", "cast_last", "A")])
 def test_the_wrong_side_is_named(pytester: pytest.Pytester, a: str, b: str, side: str, dtype: str) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 import pytest
 
 from tests.support.installed import needs_paddle
+from tests.support.running import reports
 
 HEAD = """
     import unittest
@@ -31,40 +33,69 @@ def section(pytester: pytest.Pytester, body: str, *options: str) -> str:
     return result.stdout.str().partition(" probe -")[2]
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    "body",
-    [
-        "torch.testing.assert_close(y, x)",
-        "same(y, x, rtol=1e-3, atol=1e-3)",
-        "same(actual=y, expected=x)",
-        "same({'a': [x, y]}, {'a': [x, x]})",
-        "near(y, x, rtol=1e-3)",
-        "np.testing.assert_almost_equal(y.numpy(), x.numpy())",
-        "np.testing.assert_array_almost_equal(y, x, decimal=3)",
-        "np.testing.assert_array_max_ulp(y.numpy(), x.numpy(), 4)",
-        "np.testing.assert_array_almost_equal_nulp(y.numpy(), x.numpy())",
-        "np.testing.assert_array_equal(y, x)",
-        "np.testing.assert_equal({'a': y.numpy()}, {'a': x.numpy()})",
-        "assert torch.allclose(y, x)",
-        "assert torch.allclose(y, x, 1e-3, atol=1e-3), 'a message'",
-        "assert torch.allclose(input=y, other=x)",
-        "assert y.allclose(x)",
-        "assert torch.equal(y, x)",
-        "assert np.allclose(y.numpy(), x.numpy())",
-        "assert np.array_equal(y, x)",
-        "assert len(x) == 8 and torch.allclose(y + 0, x + 0)",
-        "assert x is None or (torch.allclose(x, x) and\n        torch.allclose(y, x))",
-        "a = x + 0; assert torch.allclose(y, a)",
-        "assert torch.allclose(x, x); assert torch.allclose(y, x); assert torch.allclose(x, y)",
-        "äö = x; same(x, x); same(y, äö)",
-        "if len(x): assert torch.allclose(y, x)",
-        "ok = unittest.TestCase()\nok.assertTrue(torch.allclose(y, x))",
-        "ok = unittest.TestCase()\nok.assertTrue(np.allclose(y.double().numpy(), x.numpy()))",
-    ],
-)
-def test_an_assert_is_explained(pytester: pytest.Pytester, body: str) -> None:
-    assert SEEN in section(pytester, body)
+EXPLAINED = [
+    "torch.testing.assert_close(y, x)",
+    "same(y, x, rtol=1e-3, atol=1e-3)",
+    "same(actual=y, expected=x)",
+    "same({'a': [x, y]}, {'a': [x, x]})",
+    "near(y, x, rtol=1e-3)",
+    "np.testing.assert_almost_equal(y.numpy(), x.numpy())",
+    "np.testing.assert_array_almost_equal(y, x, decimal=3)",
+    "np.testing.assert_array_max_ulp(y.numpy(), x.numpy(), 4)",
+    "np.testing.assert_array_almost_equal_nulp(y.numpy(), x.numpy())",
+    "np.testing.assert_array_equal(y, x)",
+    "np.testing.assert_equal({'a': y.numpy()}, {'a': x.numpy()})",
+    "assert torch.allclose(y, x)",
+    "assert torch.allclose(y, x, 1e-3, atol=1e-3), 'a message'",
+    "assert torch.allclose(input=y, other=x)",
+    "assert y.allclose(x)",
+    "assert torch.equal(y, x)",
+    "assert np.allclose(y.numpy(), x.numpy())",
+    "assert np.array_equal(y, x)",
+    "assert len(x) == 8 and torch.allclose(y + 0, x + 0)",
+    "assert x is None or (torch.allclose(x, x) and\n        torch.allclose(y, x))",
+    "a = x + 0; assert torch.allclose(y, a)",
+    "assert torch.allclose(x, x); assert torch.allclose(y, x); assert torch.allclose(x, y)",
+    "äö = x; same(x, x); same(y, äö)",
+    "if len(x): assert torch.allclose(y, x)",
+    "ok = unittest.TestCase()\nok.assertTrue(torch.allclose(y, x))",
+    "ok = unittest.TestCase()\nok.assertTrue(np.allclose(y.double().numpy(), x.numpy()))",
+]
+NOT_EXPLAINED = [
+    "assert not torch.allclose(x, x)",
+    "assert len(x) == 9 and torch.allclose(y, x)",
+    "assert torch.allclose(x, x) and len(x) == 9",
+    "assert y.sum() == x.sum()",
+    "raise ValueError(torch.allclose(y, x))",
+    "np.testing.assert_array_less(y.numpy(), x.numpy())",
+    "np.testing.assert_equal('a', 'b')",
+    "same(1.0, 2.0)",
+    "same('a', 'b')",
+    "near(['a'], ['b'])",
+]
+# Sides of another origin.
+WITHOUT_LINES = [
+    "out = y\nsame(out, x)",
+    "out = torch.mul(x, 1.5)\nsame(out, torch.add(x, 0))",
+    "out = torch.exp(x)\nout = out + 1\nsame(out, torch.exp2(x))",
+    "same(torch.ones(8, 8), torch.zeros(8, 8))",
+    "same(y.exp(), x.exp())",
+    "for out in [torch.exp(x)]:\n    same(out, torch.log(x))",
+    "out = torch.exp(*[x])\nsame(out, torch.log(*[x]))",
+]
+
+
+@pytest.fixture(scope="module")
+def sections(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """What one run says of each of these, behind its traceback."""
+    bodies = [*EXPLAINED, *NOT_EXPLAINED, *WITHOUT_LINES]
+    said = reports(tmp_path_factory.mktemp("asserts"), HEAD, bodies, "--probe-asserts")
+    return {body: report.partition(" probe -")[2] for body, report in zip(bodies, said, strict=True)}
+
+
+@pytest.mark.parametrize("body", EXPLAINED)
+def test_an_assert_is_explained(sections: Mapping[str, str], body: str) -> None:
+    assert SEEN in sections[body]
 
 
 @pytest.mark.parametrize(
@@ -89,23 +120,9 @@ def section_of_helper(pytester: pytest.Pytester, body: str) -> str:
     return section(pytester, "import helper\nhelper.it()")
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "assert not torch.allclose(x, x)",
-        "assert len(x) == 9 and torch.allclose(y, x)",
-        "assert torch.allclose(x, x) and len(x) == 9",
-        "assert y.sum() == x.sum()",
-        "raise ValueError(torch.allclose(y, x))",
-        "np.testing.assert_array_less(y.numpy(), x.numpy())",
-        "np.testing.assert_equal('a', 'b')",
-        "same(1.0, 2.0)",
-        "same('a', 'b')",
-        "near(['a'], ['b'])",
-    ],
-)
-def test_another_failure_has_no_section(pytester: pytest.Pytester, body: str) -> None:
-    assert section(pytester, body) == ""
+@pytest.mark.parametrize("body", NOT_EXPLAINED)
+def test_another_failure_has_no_section(sections: Mapping[str, str], body: str) -> None:
+    assert sections[body] == ""
 
 
 def test_no_operand_is_computed_again(pytester: pytest.Pytester) -> None:
@@ -152,22 +169,10 @@ def test_the_lines_of_a_check(pytester: pytest.Pytester) -> None:
     assert "\n".join(f"    {line}" for line in lines) in found
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "out = y\nsame(out, x)",
-        "out = torch.mul(x, 1.5)\nsame(out, torch.add(x, 0))",
-        "out = torch.exp(x)\nout = out + 1\nsame(out, torch.exp2(x))",
-        "same(torch.ones(8, 8), torch.zeros(8, 8))",
-        "same(y.exp(), x.exp())",
-        "for out in [torch.exp(x)]:\n    same(out, torch.log(x))",
-        "out = torch.exp(*[x])\nsame(out, torch.log(*[x]))",
-    ],
-)
-def test_sides_of_another_origin_have_no_lines(pytester: pytest.Pytester, body: str) -> None:
-    found = section(pytester, body)
-    assert "looks like" in found
-    assert "probe.check" not in found
+@pytest.mark.parametrize("body", WITHOUT_LINES)
+def test_sides_of_another_origin_have_no_lines(sections: Mapping[str, str], body: str) -> None:
+    assert "looks like" in sections[body]
+    assert "probe.check" not in sections[body]
 
 
 def test_the_lines_of_a_check_run(pytester: pytest.Pytester) -> None:

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.features.asserts.suites import KERNEL, LAYER, SUITES
+from tests.support.running import refusal
 
 # What begins behind a section; and what differs between two runs, times and addresses.
 _NEXT = re.compile(r"(___|---|===|/)")
@@ -31,30 +32,33 @@ def without_sections(lines: Iterable[str]) -> list[str]:
     return found
 
 
+WAYS = "--probe-asserts", "--probe-asserts=all"
+
+
 def lines_of(pytester: pytest.Pytester, *options: str) -> list[str]:
     return pytester.runpytest("-p", "no:cacheprovider", *options).outlines
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
-    ("suite", "style", "way"),
+    ("suite", "style", "ways"),
     [
-        *((suite, "auto", way) for suite in SUITES for way in ("--probe-asserts", "--probe-asserts=all")),
-        *(("layer", style, "--probe-asserts") for style in ("long", "short", "line", "native", "no")),
-        *(("layer", style, "--probe-asserts=all") for style in ("short", "line")),
+        *((suite, "auto", WAYS) for suite in SUITES),
+        *(("layer", style, WAYS) for style in ("short", "line")),
+        *(("layer", style, WAYS[:1]) for style in ("long", "native", "no")),
     ],
 )
-def test_a_suite_says_the_same(pytester: pytest.Pytester, suite: str, style: str, way: str) -> None:
+def test_a_suite_says_the_same(pytester: pytest.Pytester, suite: str, style: str, ways: tuple[str, ...]) -> None:
     pytester.makepyfile(SUITES[suite])
     plain = lines_of(pytester, f"--tb={style}")
-    found = lines_of(pytester, f"--tb={style}", way)
-    if way.endswith("all"):
-        begin = next(index for index, line in enumerate(found) if "= probe: asserts =" in line)
-        end = next(index for index in range(begin + 1, len(found)) if found[index].startswith("==="))
-        del found[begin:end]
-    assert without_sections(found) == without_sections(plain)
-    explained = [line for line in found if "looks like: " in line]
-    assert bool(explained) == (style != "no")
+    for way in ways:
+        found = lines_of(pytester, f"--tb={style}", way)
+        if way.endswith("all"):
+            begin = next(index for index, line in enumerate(found) if "= probe: asserts =" in line)
+            end = next(index for index in range(begin + 1, len(found)) if found[index].startswith("==="))
+            del found[begin:end]
+        assert without_sections(found) == without_sections(plain)
+        explained = [line for line in found if "looks like: " in line]
+        assert bool(explained) == (style != "no")
 
 
 def test_frames_of_all_are_hidden(pytester: pytest.Pytester) -> None:
@@ -96,15 +100,11 @@ def test_the_ini_key(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nprobe_asserts = false\n")
     assert not sections(pytester.runpytest().outlines)
     pytester.makeini("[pytest]\nprobe_asserts = perhaps\n")
-    result = pytester.runpytest()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*probe_asserts*'perhaps'*give true or false*"])
+    refusal(pytester).fnmatch_lines(["*probe_asserts*'perhaps'*give true or false*"])
 
 
 def test_a_wrong_word_is_refused(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest("--probe-asserts=none")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--probe-asserts*'none'*"])
+    refusal(pytester, "--probe-asserts=none").fnmatch_lines(["*--probe-asserts*'none'*"])
 
 
 def test_a_path_behind_the_flag_is_no_word(pytester: pytest.Pytester) -> None:

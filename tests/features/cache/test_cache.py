@@ -32,7 +32,7 @@ def seeded(path: Path, **asked: Any) -> dict[str, str]:
     return {name: repr(verdict) for name, verdict in verdicts(path, **asked).items()}
 
 
-@pytest.mark.sampled
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [None, "bfloat16"], ids=["recorded", "bfloat16"])
 @pytest.mark.parametrize("name", ["msprobe-26.2.0/cnn", "msprobe-26.2.0/amp_bf16", "msprobe-26.2.0/cplx_tensor"])

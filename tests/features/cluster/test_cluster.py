@@ -83,7 +83,7 @@ def ends(check: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", ["gpt", pytest.param("cnn", marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("name", ["gpt", "cnn"])
 def test_results_are_those_of_a_serial_run(pytester: pytest.Pytester, name: str) -> None:
     dump = unpack(f"msprobe-26.2.0/{name}", pytester.path)
     common = [f"--probe-dump={dump}", "--probe-device=cpu", "--probe-skip-api=*dropout*"]
@@ -115,7 +115,6 @@ def test_deaths_have_the_kinds_that_they_have_without_it(pytester: pytest.Pytest
     assert sorted(kind for _, kind, _ in told[1].values() if kind)[:2] == ["crash", "crash"]
 
 
-@pytest.mark.exhaustive
 def test_a_case_that_hangs_and_one_that_is_killed_once(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     pytester.makeconftest(
@@ -176,7 +175,6 @@ def goes_on(pytester: pytest.Pytester, process: subprocess.Popen[str]) -> str:
     return process.communicate(timeout=240)[0]
 
 
-@pytest.mark.exhaustive  # half a minute
 def test_the_shard_of_a_lost_node_runs_again_elsewhere(
     pytester: pytest.Pytester, make_dump: DumpMaker, cluster: Any
 ) -> None:
@@ -232,7 +230,6 @@ def test_ctrl_c_leaves_nothing_behind(pytester: pytest.Pytester, make_dump: Dump
     assert f"{len(written(pytester))} passed" in said
 
 
-@pytest.mark.exhaustive
 def test_x_stops_the_run(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump(data=relus(100))
     pytester.makeconftest(FAULTS)
@@ -253,7 +250,6 @@ def test_what_a_node_cannot_hold_is_skipped(pytester: pytest.Pytester, make_dump
     result.stdout.fnmatch_lines(["*about 1.* GiB, and no node of the cluster has more than 0.0625 GiB*"])
 
 
-@pytest.mark.exhaustive
 def test_tests_of_the_users_own_run_here(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     pytester.makepyfile(test_own="import os\ndef test_here():\n    assert os.environ['HERE'] == '1'")
@@ -295,7 +291,6 @@ def test_a_dump_that_a_node_does_not_have_is_refused(pytester: pytest.Pytester, 
     refused.stderr.fnmatch_lines([f"ERROR: --probe-dump: '*dump.json' cannot be used; {wanted}"])
 
 
-@pytest.mark.exhaustive  # half a minute
 def test_a_reader_of_the_projects_own(pytester: pytest.Pytester) -> None:
     """The project's conftest is there in each process."""
     (pytester.path / "calls.txt").write_text("my format\n")
@@ -331,7 +326,6 @@ def test_a_reader_of_the_projects_own(pytester: pytest.Pytester) -> None:
     assert "found nothing, expected a tensor" in str(results(pytester, "cluster"))
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -401,7 +395,6 @@ def test_a_node_with_another_version_is_refused(pytester: pytest.Pytester, make_
     )
 
 
-@pytest.mark.exhaustive
 def test_results_on_other_hardware_have_a_note(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump(data=relus(30))
     pytester.makeconftest(
@@ -436,7 +429,6 @@ def test_results_on_other_hardware_have_a_note(pytester: pytest.Pytester, make_d
     assert "cpu (a rare one)" in notes[0]
 
 
-@pytest.mark.exhaustive  # half a minute
 def test_a_cluster_run_is_compared_with_a_baseline(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     """Written here, and compared there; what got worse fails."""
     make_dump()

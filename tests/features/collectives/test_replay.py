@@ -27,7 +27,6 @@ def all_ways() -> list[list[Any]]:
     return calls
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["auto", "generated"])
 def test_every_collective_is_made_again_without_an_error(pytester: pytest.Pytester, tmp_path: Path, kind: str) -> None:
     folder = write(tmp_path / "dump", all_ways())

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.installed import needs_paddle
 from tests.support.paddle_dumps import unpack
+from tests.support.running import refusal
 
 ROOT = Path(__file__).parents[3]
 PATCHED = """
@@ -115,17 +116,14 @@ def test_workers_search_as_well(pytester: pytest.Pytester) -> None:
     ],
 )
 def test_what_cannot_be_searched_is_said(pytester: pytest.Pytester, arguments: tuple[str, ...], words: str) -> None:
-    result = pytester.runpytest(*arguments)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([words])
+    refusal(pytester, *arguments).fnmatch_lines([words])
 
 
 def test_hypothesis_may_be_missing(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "hypothesis" else find(name))
-    result = pytester.runpytest("--probe-fuzz=5", "--probe-api=Torch.exp")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*pip install 'pytest-probe[[]fuzz[]]'*"])
+    said = refusal(pytester, "--probe-fuzz=5", "--probe-api=Torch.exp")
+    said.fnmatch_lines(["*pip install 'pytest-probe[[]fuzz[]]'*"])
 
 
 def test_records_that_are_all_broken_are_a_skip(pytester: pytest.Pytester) -> None:
@@ -187,7 +185,6 @@ def test_a_drawn_call_that_loses_the_device_is_told(pytester: pytest.Pytester) -
     assert "Traceback" not in text
 
 
-@pytest.mark.exhaustive
 def test_a_drawn_call_that_loses_the_device_of_a_worker_is_a_finding(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(LOSES_DEVICE)
     result = pytester.runpytest_subprocess(*RELU, "--probe-fuzz=60", "--probe-isolate", "--hypothesis-seed=1")

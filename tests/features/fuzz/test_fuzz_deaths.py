@@ -74,7 +74,6 @@ def test_a_crash_of_some_calls_is_a_finding_under_workers(pytester: pytest.Pytes
     assert len(saved["Functional.relu.0.forward"]["input_args"][0]["shape"]) == 3
 
 
-@pytest.mark.exhaustive
 def test_a_hang_of_some_calls_is_a_finding_in_a_process_of_its_own(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(KERNELS)
     run = pytester.runpytest("--probe-api=Torch.tanh", *RUN, "--probe-isolate", "--probe-timeout=6")

@@ -99,7 +99,7 @@ def test_blocks_of_zeros_may_have_the_largest_scale() -> None:
     assert edges > 3
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.evidence
 @pytest.mark.parametrize("name", ["mxfp8", "1x128", "nvfp4"])
 def test_healthy_kernels_pass(pytester: pytest.Pytester, name: str) -> None:
     assert outcomes(pytester, name, "", 3) == {"passed": 1}

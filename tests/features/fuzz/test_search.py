@@ -27,7 +27,7 @@ Announce: TypeAlias = "Callable[[AnnouncedCall], AbstractContextManager[None]]"
 QUICK = [fault for fault in FAULTS if fault.smallest is not None and fault.smallest <= 2]
 
 
-@pytest.mark.sampled
+@pytest.mark.evidence
 @pytest.mark.parametrize("device", ["cpu", "emulated"])
 @pytest.mark.parametrize("fault", QUICK, ids=lambda fault: fault.name)
 def test_a_fault_is_found_and_shrunk(fault: Fault, device: str) -> None:
@@ -37,7 +37,7 @@ def test_a_fault_is_found_and_shrunk(fault: Fault, device: str) -> None:
     assert size(fault, device, findings) <= 2 * fault.smallest
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.evidence
 @pytest.mark.parametrize("api", ["Functional.softmax", "Torch.exp", "Functional.linear", "Functional.embedding"])
 def test_healthy_kernels_have_no_findings(api: str) -> None:
     findings = search(checker(), api, "float32", 60, seed=3)
@@ -190,7 +190,7 @@ def names() -> list[str]:
     return list(found.values())
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.evidence
 @pytest.mark.parametrize("api", names())
 def test_the_table_draws_calls_that_the_reference_takes(api: str) -> None:
     findings = search(checker(), api, "float32", 8, 1, ("forward",))

@@ -103,7 +103,6 @@ def test_a_page_that_github_cannot_show_ends_in_no_traceback(
     result.stdout.fnmatch_lines(["probe: the summary for none/page.md cannot be written (No such file or directory)"])
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("workers", [0, 1])
 def test_other_reports_have_the_gate(
     pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, workers: int

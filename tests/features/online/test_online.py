@@ -74,7 +74,6 @@ def test_a_wrong_kernel_is_found_while_the_program_runs(ends: Ends) -> None:
     assert "1 failed" in said(again)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("option", "ran"), [("-x", 3), ("--maxfail=2", 30), ("-k gelu and backward", 3)])
 def test_options_of_pytest(ends: Ends, option: str, ran: int) -> None:
     said(ends.program(f"online={ends.address}", "fault=gelu"))
@@ -158,7 +157,6 @@ def test_a_full_disk_leaves_the_rest_for_the_next_checker(ends: Ends) -> None:
     assert len(by_case(found)) == len(found) == 51
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("options", "words"),
     [

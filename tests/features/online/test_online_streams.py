@@ -115,7 +115,6 @@ def test_two_ranks_at_once(ends: Ends, port: int) -> None:
     assert names == [f"accuracy_checking_{kind}rank{rank}.csv" for kind in ("details", "result") for rank in range(2)]
 
 
-@pytest.mark.exhaustive
 def test_one_rank_of_two_that_is_asked_for(ends: Ends, port: int) -> None:
     program = (ends.folder / "train.py").read_text()
     (ends.folder / "train.py").write_text(program.replace('task="tensor"', 'task="tensor", rank=[0]'))
@@ -209,7 +208,6 @@ def test_what_a_program_sends_leads_nowhere(ends: Ends, port: int) -> None:
     assert "secret" not in "".join(line["reason"] for line in found).replace("secret.pt", "")
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", ["drop", "sample", "block"])
 def test_policies(ends: Ends, port: int, policy: str) -> None:
     """The checking host takes little at once, and is slow: what is left out is counted at both ends."""
@@ -234,7 +232,6 @@ def test_policies(ends: Ends, port: int, policy: str) -> None:
     assert f"{left_out[1]} calls and backwards were left out by the programs" in summary
 
 
-@pytest.mark.exhaustive
 def test_a_program_whose_loader_forks(ends: Ends, port: int) -> None:
     program = (ends.folder / "train.py").read_text()
     loads = "x = next(iter(torch.utils.data.DataLoader(torch.randn(5, 8), 5, num_workers=2))).bfloat16()"
@@ -257,7 +254,6 @@ def test_nobody_listens(ends: Ends, port: int) -> None:
     assert "; 51 entries were left out" in text
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("options", "words"),
     [

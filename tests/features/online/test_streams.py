@@ -85,7 +85,6 @@ def test_tensors_come_as_they_went(listen: Callable[..., Listening]) -> None:
     assert not end.refused
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(4))
 def test_connections_cut_at_twenty_moments_lose_and_repeat_nothing(
     listen: Callable[..., Listening], seed: int, monkeypatch: pytest.MonkeyPatch

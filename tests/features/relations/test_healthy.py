@@ -17,7 +17,7 @@ from tests.features.relations.conftest import found
 from tests.support import models
 
 
-@pytest.mark.sampled
+@pytest.mark.evidence
 @pytest.mark.parametrize("dtype", [None, "bfloat16"], ids=["recorded", "bfloat16"])
 @pytest.mark.parametrize("name", models.ALL)
 def test_a_training_step(tmp_path: Path, name: str, dtype: str | None) -> None:

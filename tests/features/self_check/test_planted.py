@@ -52,7 +52,7 @@ def outcomes(verdict: Verdict) -> dict[str, str]:
     return found
 
 
-@pytest.mark.sampled
+@pytest.mark.evidence
 @pytest.mark.parametrize(("name", "dtype"), CASES, ids=str)
 def test_a_fault_is_found_by_its_question(bench: Make, name: str, dtype: torch.dtype) -> None:
     fault = FAULTS[name]
@@ -79,7 +79,7 @@ def test_smooth_alone_finds_what_it_finds_among_others(bench: Make) -> None:
         assert outcomes(verdict) == {"smooth": "warning" if wrong else "pass"}
 
 
-@pytest.mark.sampled
+@pytest.mark.evidence
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 @pytest.mark.parametrize("dtype", NARROW, ids=str)
 @pytest.mark.parametrize("name", [*composites.RIGHT, *composites.WRONG])

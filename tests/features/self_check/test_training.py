@@ -40,7 +40,7 @@ def trained(model: str, folder: Path | None, **options: Any) -> tuple[list[float
     return losses, torch.get_rng_state().numpy().tobytes()
 
 
-@pytest.mark.sampled
+@pytest.mark.evidence
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("model", ["gpt", "cnn", "autocast"])
 def test_a_healthy_training_is_the_same_and_nothing_is_suspicious(tmp_path: Path, model: str, mode: str) -> None:

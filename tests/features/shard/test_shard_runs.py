@@ -12,8 +12,9 @@ import pytest
 
 from pytest_probe import frameworks
 from pytest_probe.cli import main
-from tests.acceptance.conftest import NAMES, PLANTED, DumpMaker, backward, entries, forward, tensor
+from tests.acceptance.conftest import NAMES, PLANTED, DumpMaker, backward, entries, forward, tensor, written
 from tests.support.dumps import unpack
+from tests.support.running import ran
 
 RUN = ("--probe-dump=dump.json", "--probe-device=cpu", "-p", "no:randomly")
 NAMED = re.compile(r'classname="([^"]*)" name="([^"]*)"')
@@ -152,12 +153,21 @@ def test_a_value_that_is_no_shard_is_refused(pytester: pytest.Pytester, make_dum
     assert f"ERROR: --probe-shard: '{value}' cannot be used; {advice}" in result.stderr.lines
 
 
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a dump and the results of its three shards."""
+    folder = tmp_path_factory.mktemp("three")
+    written(folder / "dump.json")
+    for place in (1, 2, 3):
+        assert ran(folder, *RUN, f"--probe-shard={place}/3", f"--probe-out=shard{place}").result.ret == 0
+    return folder
+
+
 @pytest.fixture
-def folders(pytester: pytest.Pytester, make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> list[Path]:
-    make_dump()
-    found = shards(pytester, 3)
-    capsys.readouterr()
-    return found
+def folders(pytester: pytest.Pytester, three: Path) -> list[Path]:
+    """The test's own copies of the results."""
+    shutil.copytree(three, pytester.path, dirs_exist_ok=True)
+    return [pytester.path / f"shard{place}" for place in (1, 2, 3)]
 
 
 def edited(folder: Path, **settings: Any) -> None:
@@ -206,7 +216,6 @@ def test_shards_that_are_missing_or_overlap(
     assert len(results(pytester.path / "merged")) == len(results(folders[0])) + len(results(folders[2]))
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shard", ["x/y", "1.5/2", "1/300000000", "0/2", "3/2", "1/2/3", "", "\u0661/2"])
 def test_a_shard_that_run_json_names_wrongly_is_refused(
     folders: list[Path], capsys: pytest.CaptureFixture[str], shard: str

@@ -77,7 +77,6 @@ def test_a_run_that_hangs_ends(pytester: pytest.Pytester, make_dump: DumpMaker) 
     assert not (pytester.path / "out/running").exists()
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("pytests", "said"),
     [
@@ -119,7 +118,6 @@ SLOW = """
 """
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("workers", [(), ("-n1",)])
 def test_a_case_that_ran_out_of_time_runs_again_with_more(
     pytester: pytest.Pytester, make_dump: DumpMaker, workers: tuple[str, ...]

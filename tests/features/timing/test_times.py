@@ -15,6 +15,7 @@ from pytest_probe.model.run import Run, Way
 from tests.acceptance.conftest import DumpMaker, backward, forward, tensor
 from tests.support.fake_clock import Machine
 from tests.support.fake_clock import machine as machine
+from tests.support.running import refusal
 
 X = tensor(40, 50)
 NAMES = ("exp", "sin", "relu")
@@ -108,7 +109,7 @@ def test_without_the_mode_nothing_is_measured(pytester: pytest.Pytester) -> None
     assert not list(Path("out").glob("prof*"))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.evidence
 @ON
 @pytest.mark.parametrize("mode", ["time", "acc,time"])
 def test_a_slower_operator_is_found(pytester: pytest.Pytester, machine: Machine, device: str, mode: str) -> None:
@@ -381,7 +382,6 @@ def test_repeats_measure_the_spread_at_once(pytester: pytest.Pytester) -> None:
 # What cannot be used
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -413,19 +413,26 @@ def test_repeats_measure_the_spread_at_once(pytester: pytest.Pytester) -> None:
             ["--probe-mode=mem", "--probe-emulate"],
             "*--probe-emulate: *measures no times and no memory, *=mem*",
         ),
-        (["--probe-mode=time", "-n", "2"], "*-n: 2 cannot be used; times are measured by one worker a device, *"),
-        (["--probe-mode=time", "--tx=3*popen", "--dist=load"], "*-n: 3 cannot be used; times are measured by one *"),
-        (
-            ["--probe-mode=time", "-n", "3", "--probe-device=sim:0,sim:1"],
-            "*-n: 3 cannot be used; * there are 2 devices; give -n 2*",
-        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_unusable_time_options_are_refused(pytester: pytest.Pytester, args: list[str], words: str) -> None:
     if any("judged" in arg for arg in args):
         run(pytester, "--probe-out=judged", "--probe-baseline=judged.jsonl", "--probe-baseline-update", mode="acc")
-    result = pytester.runpytest("--probe-dump=dump.json", *args)
+    refusal(pytester, "--probe-dump=dump.json", *args).fnmatch_lines([words])
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["-n", "2"], "*-n: 2 cannot be used; times are measured by one worker a device, *"),
+        (["--tx=3*popen", "--dist=load"], "*-n: 3 cannot be used; times are measured by one *"),
+        (["-n", "3", "--probe-device=sim:0,sim:1"], "*-n: 3 cannot be used; * there are 2 devices; give -n 2*"),
+    ],
+    ids=" ".join,
+)
+def test_several_workers_of_a_device_are_refused(pytester: pytest.Pytester, args: list[str], words: str) -> None:
+    result = pytester.runpytest("--probe-dump=dump.json", "--probe-mode=time", *args)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([words])
 

@@ -142,7 +142,7 @@ def by_statistics(found: Bench, direction: Direction) -> str:
     return predicted(call, direction, bound, classes_of(bound.name))
 
 
-@pytest.mark.sampled
+@pytest.mark.evidence
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("name", WEAK)
 def test_a_weak_case_is_named(bench: Make, name: str, run: str) -> None:
@@ -158,7 +158,7 @@ def test_statistics_name_it_too(bench: Make, name: str) -> None:
     assert by_statistics(made(bench, call, options, direction, "cpu"), direction)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.evidence
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("name", STRONG)
 def test_a_strong_case_is_not(bench: Make, name: str, run: str) -> None:

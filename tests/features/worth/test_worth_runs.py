@@ -45,7 +45,6 @@ def results(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("workers", [(), ("-n1",)])
 def test_a_run_says_what_would_have_been_found(
     pytester: pytest.Pytester, dumps: tuple[Path, Path], workers: tuple[str, ...]

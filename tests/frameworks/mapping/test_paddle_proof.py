@@ -115,7 +115,7 @@ def test_calls_that_paddle_refuses_count_for_nothing(pair: Pair) -> None:
     assert any(trouble.startswith("0 calls agree, expected 20; refused: paddle") for trouble in proof.troubles)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(8))
 def test_all_entries_for_paddle_hold(part: int, pair: Pair) -> None:

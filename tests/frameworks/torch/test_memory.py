@@ -143,7 +143,6 @@ print("read on", flush=True)
 """
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("beyond", "printed"), [(-1, ["read", "read on"]), (0, ["read"])])
 def test_behind_the_page_the_process_dies(beyond: int, printed: list[str]) -> None:
     command = [sys.executable, "-c", AT_END.format(beyond=beyond)]

@@ -18,7 +18,6 @@ from tests.support.calls.making import Call, Maker
 from tests.support.devices import Emulated
 
 DTYPES = ("bfloat16", "float16")
-FURTHER = pytest.mark.exhaustive
 # Wrong on the CPU.
 WRONG = frozenset(["matrix_exp"])
 OWN = "torch's own 16-bit kernel here"
@@ -45,7 +44,7 @@ def one_call(name: str, dtype: str) -> Call:
     return COMPUTING[name][0](Maker(dtype, 37, 69, 0))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.evidence
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", sorted(COMPUTING.keys() - WRONG))
 def test_no_kernel_is_an_error(name: str, dtype: str) -> None:
@@ -55,9 +54,9 @@ def test_no_kernel_is_an_error(name: str, dtype: str) -> None:
             assert found.verdict != "error", found.reason
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.evidence
 @pytest.mark.compat
-@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float16", marks=FURTHER)])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["addmv", "softmax", "log_softmax", "cross_entropy", "embedding_bag", "huber_loss"])
 def test_no_release_has_a_false_error(name: str, dtype: str) -> None:
     """Earlier ones round more kernels inside."""

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = True
 
 # Samples of each operator, spread over all that it has.
-SAMPLES = (1, pytest.param(3, marks=pytest.mark.exhaustive))
+SAMPLES = (1, 3)
 # Their kernels compute where a pixel lies, and how much it counts, in float32; or a series.
 IN_FLOAT32 = ("interpolate", "upsample", "grid_sample", "affine_grid", "i0e", "i1e")
 OPERATORS = [op for op in op_db if torch.float64 in op.supported_dtypes("cpu")]
@@ -48,7 +48,7 @@ def unrounded_sums(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 Results: TypeAlias = "list[torch.Tensor] | None"
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.evidence
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("most", SAMPLES)
 @pytest.mark.filterwarnings("ignore")

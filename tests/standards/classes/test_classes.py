@@ -320,7 +320,7 @@ NARROW = ("narrow_forward", "narrow_backward")
 ELSEWHERE = (*NARROW, "labels")
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.evidence
 @pytest.mark.parametrize(("kind", "entry"), [(k, e) for k, e in ENTRIES if k not in ELSEWHERE and e not in CASTS])
 def test_an_entry_is_what_its_list_says(kind: str, entry: str) -> None:
     maker = {"kinks": Tied, "moves": Signed}.get(kind, Maker)

@@ -115,7 +115,6 @@ class First(Whole):
         return gradient[..., None] * (equal & (equal.cumsum(-1) == 1))
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_equals_share_one_gradient(compare: Callable[..., tuple[Verdict, ...]], dtype: torch.dtype) -> None:
     values = (numbers(dtype, 40, 100) * 2).round()

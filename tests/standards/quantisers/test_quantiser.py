@@ -71,7 +71,6 @@ def outcomes(x: np.ndarray, found: Quantised, **how: Any) -> tuple[str, str]:
     return scales.reason, elements.reason
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("rule", ["floor", "ceil", "even", "rceil", "0.75"])
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
 def test_each_rule_is_known(rule: str, dtype: np.dtype) -> None:
@@ -177,7 +176,6 @@ def test_nvfp4_of_one_level_and_of_two(whole: bool) -> None:
         assert outcomes(x, nvfp4(x, whole=whole), recipe="BlockWise1x16", rule="nearest") == ("", "")
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("recipe", ["TensorWise", "RowWise", "BlockWise1x128", "BlockWise128x128"])
 def test_scales_of_float32(recipe: str) -> None:
     own = RECIPES[recipe]
