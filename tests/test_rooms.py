@@ -98,6 +98,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "numerics/regions.py": {"English words": "dim index"},
     "features/html/page.py": {"settings": "mode repeat"},
     "features/markdown/page.py": {"an English word": "item"},
+    "features/cluster/shard.py": {"an English word": "item"},
     "reports/junit.py": {"a property": "where"},
     "records/api_accuracy_checker.py": {
         "types, the framework and a file, as a dump has them": "stack torch",
@@ -118,7 +119,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "check/two_sides.py": {"a metric": "mode"},
     "features/against/dump_map.py": {"rules of a map": "concat split to"},
     "features/against/judging.py": {"what a pair is": "equal random"},
-    "features/against/report.py": {"what a pair is": "random"},
+    "features/against/report.py": {"what a pair is": "equal random"},
     "features/against/sides.py": {"statistics": "max mean min norm"},
     "features/against/standards.py": {"whose tolerances they are": "torch"},
     "export/two_dumps.py": {

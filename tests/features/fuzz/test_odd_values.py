@@ -71,8 +71,11 @@ def test_rounding_that_many_elements_share(api: str, args: Any, kwargs: Any, dev
     def kernel(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         return function(Scaled.apply(input), *args, **kwargs)
 
-    assert verdicts(api, args, device, **kwargs) == ["pass", "pass"]
-    assert verdicts(api, args, device, kernel, **kwargs) == ["pass", "error"]
+    # Of torch's own CPU kernels the two softmaxes round inside.
+    rounds = device == "cpu" and "softmax" in api
+    right, wrong = verdicts(api, args, device, **kwargs), verdicts(api, args, device, kernel, **kwargs)
+    assert right == ["pass", "pass"] or (rounds and "error" not in right)
+    assert wrong == ["pass", "error"] or (rounds and wrong[1] == "error" != wrong[0])
 
 
 @pytest.mark.parametrize("device", ["cpu", "emulated"])
