@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
-from msgspec import Struct  # noqa: E402
+from msgspec import Struct, field  # noqa: E402
 
 from benchmarks.mutations import instead  # noqa: E402
 from pytest_probe.check import Checker, Conditions  # noqa: E402
@@ -205,8 +205,8 @@ class Scores(Struct):
     faults: int = 0
     bound: AnyArray = np.zeros(())
     random: np.random.Generator = np.random.default_rng()
-    counts: Counter[tuple[tuple[str, str, str], str]] = Counter()
-    lost: Counter[tuple[str, ...]] = Counter()
+    counts: Counter[tuple[tuple[str, str, str], str]] = field(default_factory=Counter)
+    lost: Counter[tuple[str, ...]] = field(default_factory=Counter)
 
     def judge(self, comparison: Comparison) -> OutputVerdict:
         expected, dtype = comparison.expected, comparison.actual.dtype

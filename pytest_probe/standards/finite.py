@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_probe.errors import Unsupported
 from pytest_probe.model.comparison import Comparison
@@ -21,7 +22,7 @@ from pytest_probe.numerics.dtypes import (
     widen,
 )
 from pytest_probe.standards.exact import elements
-from pytest_probe.standards.noise.explanation import overflows_inside
+from pytest_probe.standards.noise.explanation import OWN_KERNEL, overflows_inside, whose_result
 
 # normal: the reference is beyond the dtype's range, or not finite itself. abnormal: it is neither. saturated: the
 # device gives its largest number where the reference is beyond that. missed: another finite one.
@@ -68,13 +69,18 @@ class Finite:
                 over = _beyond(run, dtype)
                 abnormal &= ~over
                 missed &= over
-        if abnormal.any():
-            abnormal &= ~overflows_inside(comparison)
+        inside = abnormal & overflows_inside(comparison) if abnormal.any() else abnormal
+        abnormal &= ~inside
         abnormal |= _turned(comparison, lost & beyond)
         missed, saturated = missed & ~saturated, missed & saturated
         for kind, where in (("abnormal", abnormal), ("missed", missed)):
             if where.any():
                 return self._overflow_verdict(comparison, kind, where, lost, beyond)
+        if inside.any():
+            found = self._overflow_verdict(comparison, "abnormal", inside, lost, beyond)
+            return replace(
+                found, verdict="warning", reason=f"{whose_result(comparison)}'s {OWN_KERNEL}: {found.reason}"
+            )
         # Are all arguments, and incoming gradients, numbers?
         arrays: list[AnyArray] = list(comparison.case.incoming.values())
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from pytest_probe.check import Checker, Conditions
 from pytest_probe.frameworks.torch.references import reference_result
 from pytest_probe.registry import Registry
 from tests.check.conftest import Make
@@ -72,3 +73,13 @@ def test_where_float64_does_not_help_the_first_error_counts() -> None:
 
     with pytest.raises(NotImplementedError, match=r"'torch\.int64'"):
         reference_result(refusing, [torch.arange(3)], {})
+
+
+@pytest.mark.parametrize(("more", "verdict"), [(0, "pass"), (2, "error")])
+def test_integers_of_the_users_function_with_16_bit_arguments(more: int, verdict: str) -> None:
+    def floors(x: torch.Tensor) -> torch.Tensor:
+        return (x * 3).floor().long()
+
+    x = torch.rand(50, generator=torch.Generator().manual_seed(0)).bfloat16()
+    found = Checker(Conditions(device="cpu"), Registry.default()).compare(lambda x: floors(x) + more, floors, (x,))
+    assert [each.verdict for each in found] == [verdict]

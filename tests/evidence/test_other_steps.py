@@ -7,6 +7,7 @@ atomically, in any order. What torch runs as one kernel rounds once: steps in it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -211,3 +212,37 @@ def attention_verdicts(function: Callable[..., Tensor], backward: bool) -> list[
 def test_gradients_of_attention_are_rounded_unlike_from_row_to_row() -> None:
     assert attention_verdicts(attention, True) == ["pass", "pass"]
     assert attention_verdicts(one_off(attention, 64), False) == ["error"]
+
+
+def in_blocks(wrong: float, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Attention as a fused kernel makes it: 16 keys at a time, weights rounded before their product; one row is off."""
+    q, k, v = (each.float() for each in (query, key, value))
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    highest, total, result = torch.full_like(q[..., :1], -torch.inf), torch.zeros_like(q[..., :1]), torch.zeros_like(q)
+    for start in range(0, scores.shape[-1], 16):
+        block = scores[..., start : start + 16]
+        known, highest = highest, torch.maximum(highest, block.amax(-1, keepdim=True))
+        weights, kept = torch.exp(block - highest), torch.exp(known - highest)
+        total = total * kept + weights.sum(-1, keepdim=True)
+        result = result * kept + weights.to(query.dtype).float() @ v[..., start : start + 16, :]
+    result = result / total
+    result[0, 0, 3] *= wrong
+    return result.to(query.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(("wrong", "verdict"), [(1.0, "pass"), (1.5, "error")])
+@pytest.mark.parametrize("device", ["cpu", "other"])
+def test_an_attention_of_the_users_rounds_its_weights(
+    device: str, wrong: float, verdict: str, dtype: torch.dtype
+) -> None:
+    registry = Registry.default()
+    registry.devices["other"] = Emulated
+    checker = Checker(Conditions(device=device), registry)
+    args = tuple(
+        torch.randn(2, 4, 64, 64, generator=torch.Generator().manual_seed(each)).to(dtype) for each in range(3)
+    )
+    found = checker.compare(
+        partial(in_blocks, wrong), F.scaled_dot_product_attention, args, api="Functional.scaled_dot_product_attention"
+    )
+    assert [each.verdict for each in found] == [verdict]

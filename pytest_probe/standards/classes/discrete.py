@@ -182,12 +182,18 @@ def _miscounted(comparison: Comparison) -> str:
 
 
 def _are_in_next_bins(comparison: Comparison) -> bool:
-    """Is each counted element in its bin or one beside it? A count to which 1 adds nothing says no more."""
+    """Is each counted element in its bin or the next one? A count to which 1 adds nothing stays as it is: then three
+    bins together hold that many at least, and one no more than three of the reference."""
     if "counts" not in comparison.classes or comparison.expected.ndim != 1:
         return False
-    found, wanted = np.cumsum(widen(comparison.actual)), np.cumsum(comparison.expected)
-    if comparison.expected.max() >= 1 / float_format(comparison.precision).roundoff:
-        return True
+    actual, full = widen(comparison.actual), 1 / float_format(comparison.precision).roundoff
+    if not (actual >= 0).all():
+        return False
+    if comparison.expected.max() >= full:
+        three = np.convolve(actual, np.ones(3), "same")
+        most = np.convolve(comparison.expected, np.ones(3), "same")
+        return bool(((three >= np.minimum(comparison.expected, full)) & (actual <= most)).all())
+    found, wanted = np.cumsum(actual), np.cumsum(comparison.expected)
     low, high = np.append(0.0, wanted[:-1]), np.append(wanted[1:], wanted[-1])
     low[-1] = wanted[-1]
     return bool(((low <= found) & (found <= high)).all())

@@ -3,6 +3,7 @@ asked. A row that explains an output says what becomes of it; where none does, t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -12,7 +13,7 @@ from msgspec import Struct, field
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import Outcome
 from pytest_probe.numerics.arrays import same_bytes
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, round_to, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_floating, is_inexact, round_to, widen
 from pytest_probe.numerics.noise_ratio import Limits, Noise, Spread
 from pytest_probe.numerics.ulp import truncated
 
@@ -210,24 +211,49 @@ def by_framework(comparison: Comparison) -> bool:
     return bool(whose_result(comparison)) if comparison.case.on_cpu else own_kernels(comparison)
 
 
+def attention_or_by_framework(comparison: Comparison) -> bool:
+    """attention, or the framework's own kernels, or on the CPU the bits of its own function"""
+    return "attention" in comparison.classes or by_framework(comparison)
+
+
 def whose_result(comparison: Comparison) -> str:
     """The framework whose own function on its CPU gives this 16-bit output, bit for bit; "" where none does."""
-    may_round = comparison.case.on_cpu and may_round_between(comparison)
+    narrow_cpu = comparison.case.on_cpu and is_inexact(comparison.actual.dtype)
+    may_round = narrow_cpu and may_round_between(comparison)
     own = comparison.evidence.own_result() if may_round else None
     return own.framework if own is not None and same_bytes(own.values, comparison.actual) else ""
 
 
 def overflows_inside(comparison: Comparison) -> BoolArray:
     """Where the framework's own float16 kernel of the CPU may overflow inside: where each step of its formula, rounded,
-    does, and in a long sum or product anywhere."""
+    does, and where a long sum or product is infinite whose terms are large enough for that."""
     found = np.zeros(comparison.actual.shape, bool)
     if comparison.actual.dtype != np.float16 or not whose_result(comparison):
         return found
     if "narrow_sums" in comparison.classes:
-        return ~found
+        return np.isinf(widen(comparison.actual)) & _reaches_largest(comparison)
     for run in comparison.evidence.overflowing_steps():
         found |= ~np.isfinite(widen(round_to(run, comparison.actual.dtype)))
     return found
+
+
+def _reaches_largest(comparison: Comparison) -> bool:
+    """Do as many terms, or factors, as the largest argument has reach the largest number of the output's dtype?"""
+    arrays: list[AnyArray] = []
+
+    def note(leaf: Any) -> Any:
+        if isinstance(leaf, np.ndarray) and is_floating(leaf.dtype):
+            arrays.append(leaf)
+        return leaf
+
+    comparison.call.mapped(note)
+    of_arguments, of_incoming = (
+        max((float(np.max(np.abs(widen(array)), initial=0.0)) for array in group), default=0.0)
+        for group in (arrays, comparison.case.incoming.values())
+    )
+    count, factor = max((array.size for array in arrays), default=1), max(of_incoming, 1.0)
+    largest = float_format(comparison.actual.dtype).max / factor
+    return count * of_arguments >= largest or count * math.log(max(of_arguments, 1.0)) >= math.log(largest)
 
 
 def gives_wide(comparison: Comparison) -> bool:

@@ -18,6 +18,7 @@ from pytest_probe.standards.noise.explanation import (
     STAGES,
     Explanation,
     Trouble,
+    attention_or_by_framework,
     by_framework,
     elsewhere,
     gives_wide,
@@ -110,7 +111,7 @@ ROUNDING = (
         steps.between_kernels,
     ),
     Explanation(
-        "between own kernels", WRONG, (on_cpu, may_round_between, by_framework),
+        "between own kernels", WRONG, (on_cpu, may_round_between, attention_or_by_framework),
         "composed_steps, separate_steps 1, moved 4", SIGNATURE, "pass", "rounds between its kernels",
         steps.between_kernels,
     ),

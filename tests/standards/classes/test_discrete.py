@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pytest_probe.numerics.dtypes import numpy_dtype
 from pytest_probe.standards.classes.discrete import Discrete
 from tests.support.asking import comparison
 
@@ -93,3 +94,19 @@ def test_no_own_kernel_counts_beyond_the_next_bin() -> None:
         actual = np.array(counts, np.float16)
         asked: dict[str, Any] = {"api": "Torch.histc", "runs": {"perturbed_more": [[6.0, 2.0, 1.0]] * 4}}
         assert Discrete().judge(comparison(actual, [6.0, 2.0, 1.0], own_result=actual, **asked)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("counts", "verdict"),
+    [
+        ([256, 2, 1], "warning"),
+        ([256, 3, 0], "warning"),
+        ([0, 0, 0], "error"),
+        ([-5, 99968, 3], "error"),
+        ([256, 2, 9], "error"),
+    ],
+)
+def test_a_full_bin_of_an_own_kernel_excuses_no_other(counts: list[int], verdict: str) -> None:
+    actual = np.array(counts, numpy_dtype("bfloat16"))
+    asked: dict[str, Any] = {"api": "Torch.histc", "runs": {"perturbed_more": [[300.0, 2.0, 1.0]] * 4}}
+    assert Discrete().judge(comparison(actual, [300.0, 2.0, 1.0], own_result=actual, **asked)).verdict == verdict
