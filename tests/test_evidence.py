@@ -12,7 +12,7 @@ TESTS = """
 import pytest
 
 @pytest.mark.evidence
-@pytest.mark.parametrize("number", range(25))
+@pytest.mark.parametrize("number", range(210))
 def test_numbers(number): ...
 
 @pytest.mark.evidence
@@ -39,12 +39,12 @@ def _files(pytester: pytest.Pytester) -> None:
 
 
 def test_a_tenth_is_drawn_of_each_test_alone() -> None:
-    ids = [f"a.py::test_x[{number}]" for number in range(41)]
+    ids = [f"a.py::test_x[{number}]" for number in range(241)]
     kept = {ids[place] for place in drawn(ids)}
-    assert len(kept) == 5
+    assert len(kept) == 25
     more = ["b.py::test_y", *ids, "c.py::test_z[1]", "c.py::test_z[2]"]
     found = {more[place] for place in drawn(more)}
-    assert (kept < found, "b.py::test_y" in found, len(found)) == (True, True, 7)
+    assert (kept < found, "b.py::test_y" in found, len(found)) == (True, True, 28)
 
 
 def test_the_tenth_is_the_same_in_each_run(pytester: pytest.Pytester) -> None:
@@ -55,10 +55,10 @@ def test_the_tenth_is_the_same_in_each_run(pytester: pytest.Pytester) -> None:
     first = ran("--tenth")
     assert first == ran("--tenth", "-p", "no:cacheprovider")
     assert [name.partition("[")[0] for name in first] == [
-        "test_alone", "test_checks", *["test_numbers"] * 3, "test_others", "test_others"
+        "test_alone", "test_checks", *["test_numbers"] * 21, "test_others", "test_others"
     ]  # fmt: skip
-    assert len(ran()) == 29
-    assert len(ran("-m", "evidence")) == 27
+    assert len(ran()) == 214
+    assert len(ran("-m", "evidence")) == 212
 
 
 @pytest.mark.parametrize("workers", [[], ["-n1"]])
