@@ -267,11 +267,14 @@ class ReplacingHooks(CallHooks, ReplacedCalls):
             WatchedOutputs(f"{entry.name[:-7]}backward", entry.parent, wanting, self)
 
     def overflowed(self, recorder: Recorder, name: str) -> None:
-        try:
-            super().overflowed(recorder, name)
-        except OverflowFound as error:
-            # It is raised when the backward has ended.
-            self._late = error
+        with self.aside():
+            try:
+                super().overflowed(recorder, name)
+            except OverflowFound as error:
+                # It is raised when the backward has ended.
+                self._late = error
+            except Exception as error:
+                recorder.failed(name, error)
 
     def ending(self, function: Function) -> Function:
         """A backward, behind which an overflow that a hook has found ends the program."""

@@ -29,9 +29,10 @@ Status: TypeAlias = Literal[
 ]
 
 
+OWN_ERROR = "own error"
 # What a table says of a status, where that is another word.
 _WORDS: Mapping[Status, str] = {
-    "own": "own error",
+    "own": OWN_ERROR,
     "recovers": "recovered",
     "arguments": "other arguments",
     "differs": "differing",

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
+from pytest_probe.model.pairing import OWN_ERROR
 from pytest_probe.model.result import Result, rank
 from pytest_probe.model.verdict import Answer
 from pytest_probe.reports.tables import write_rows
@@ -63,6 +64,11 @@ class Row(Struct):
         parts, wholes = (sum(pair[side] for pair in self.shares.values()) for side in (0, 1))
         return parts / wholes if wholes > 0 else 1.0
 
+    @property
+    def has_own_errors(self) -> bool:
+        """Is a side wrong? That says more than how many bits are equal."""
+        return any(outcome.startswith(OWN_ERROR) for outcome in self.outcomes)
+
     def text(self, shares: int = _SHARES) -> str:
         """In one line; of one case without counts. shares: how many of several are named."""
         alone = self.cases == 1
@@ -107,8 +113,9 @@ class Answers(Struct):
             if len(whole.shares) > 1:
                 yield f"  {'':<38} {'found':>8} {'of':>8}"
                 yield from (f"  {name:<38} {part:>8,} {of:>8,}" for name, (part, of) in whole.shares.items())
-            worst = sorted((row.share, key) for key, row in rows.items() if row.share < 1)
-            for _, key in worst[:_ROWS]:
+            wanting = ((key, row) for key, row in rows.items() if row.share < 1 or row.has_own_errors)
+            worst = sorted((not row.has_own_errors, row.share, key) for key, row in wanting)
+            for _, _, key in worst[:_ROWS]:
                 yield from wrap(f"{' '.join(filter(None, key))}: {rows[key].text()}", "    ", "  ", width)
             if len(worst) > _ROWS:
                 yield f"  and {len(worst) - _ROWS:,} more, which --probe-out=DIR keeps in {CSV}"

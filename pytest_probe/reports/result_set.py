@@ -68,7 +68,7 @@ class RunFolder(Struct, frozen=True, dict=True):
                 whole = msgspec.json.decode(file.read())
             schema = whole.get("schema", SCHEMA) if isinstance(whole, dict) else SCHEMA
             if schema != SCHEMA:
-                wanted = f"its results are of schema {schema}, this version reads {SCHEMA}"
+                wanted = f"its results are of schema {schema}, this version reads {SCHEMA}; run again into a new folder"
                 raise SettingsError(option, str(path), wanted)
             return cls(option, path, msgspec.convert(whole, RunFile), whole)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

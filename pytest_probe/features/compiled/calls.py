@@ -78,13 +78,14 @@ class CompiledCalls(Question):
             found = self._runs.run(case)
         made = {name: number - before[name] for name, number in device.compiler.counted().items()}
         seconds = made.pop("seconds")
+        own = {**made, "seconds": seconds}
         if device.last is not None:
             # All that was compiled for calls like the last one: forward and backward are compiled by different cases.
             _, earlier = self._made.get(id(device.last), (device.last, {}))
             made = {name: number + earlier.get(name, 0) for name, number in made.items()}
             self._made[id(device.last)] = device.last, made
-        answer = Answer("compile", f"compiled by {self._name}", totals={**made, "seconds": seconds})
         verdict, eager = self._beside_eager(case, found.verdict)
+        answer = Answer("compile", f"compiled by {self._name}" if verdict.outputs else "not compiled", totals=own)
         counts = [f"{number:,} {name[:-1] if number == 1 else name}" for name, number in made.items() if number]
         compiled = f"{answer.outcome}{': ' * bool(counts)}{', '.join(counts)}" if verdict.outputs else ""
         verdict = replace(verdict, answers=(*verdict.answers, answer))

@@ -195,7 +195,7 @@ def _details(result: Result) -> bytes:
     if result.gate is not None:
         found["gate"] = {"change": result.gate.change, "reason": _cut(result.gate.reason)}
     if result.answers:
-        found["answers"] = [(answer.question, Row.of(answer).text()) for answer in result.answers]
+        found["answers"] = [(answer.question, Row.of(answer).text(len(answer.shares))) for answer in result.answers]
     for name in ("details", "time", "memory"):
         if getattr(result, name) is not None:
             found[name] = getattr(result, name)
