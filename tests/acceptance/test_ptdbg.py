@@ -96,7 +96,9 @@ def test_other_ways_to_look_at_a_dump(pytester: pytest.Pytester) -> None:
     path = unpack("v4-all", pytester.path)
     for args in (["--probe-unique"], ["--probe-shard=1/1"], ["--probe-dtype=bfloat16"], ["--probe-inputs=generated"]):
         result = pytester.runpytest(f"--probe-dump={path}", "--probe-device=cpu", *args)
-        result.assert_outcomes(passed=26, skipped=1)
+        # torch's own batch_norm rounds inside in 16 bit.
+        expected = {"passed": 25, "warned": 1} if "bfloat16" in args[0] else {"passed": 26}
+        assert result.parseoutcomes() == {**expected, "skipped": 1}
     result = pytester.runpytest(
         f"--probe-dump={path}", "--probe-device=cpu", "--probe-mode=time", "--probe-api=Torch.*"
     )

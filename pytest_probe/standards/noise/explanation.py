@@ -19,6 +19,8 @@ from pytest_probe.numerics.ulp import truncated
 
 # The end of the reason where a kernel of the framework's own may round inside, and what follows it.
 OWN_KERNEL = "own 16-bit kernel here, which rounds inside"
+# The share of elements that one rounding may leave on the other side of a tie, as float32 inside decides.
+_TIES = 0.05
 # Digits of float32.
 SINGLE = 24
 # Perturbed runs of each stage, so that most outputs pass without one.
@@ -212,8 +214,14 @@ def by_framework(comparison: Comparison) -> bool:
 
 
 def attention_or_by_framework(comparison: Comparison) -> bool:
-    """attention, or the framework's own kernels, or on the CPU the bits of its own function"""
-    return "attention" in comparison.classes or by_framework(comparison)
+    """attention whose own kernel on the CPU rounds inside, or the bits of the framework's own function there"""
+    if by_framework(comparison):
+        return True
+    own = comparison.evidence.reference_on_cpu() if "attention" in comparison.classes else None
+    if own is None or own.dtype != comparison.actual.dtype:
+        return False
+    rounded = round_to(comparison.expected, own.dtype)
+    return int(np.count_nonzero(own != rounded)) > _TIES * own.size
 
 
 def whose_result(comparison: Comparison) -> str:
