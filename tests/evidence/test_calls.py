@@ -425,15 +425,13 @@ def test_attention_whose_heads_share_keys(heads: tuple[int, int], dtype: torch.d
         generator = torch.Generator().manual_seed(seed)
         shapes = [(2, count, 4, 4) for count in (heads[0], heads[1], heads[1])]
         args = tuple((3 * torch.randn(shape, generator=generator)).to(dtype) for shape in shapes)
-        assert no_error(*outcomes(attention, *args, api=api))
+        assert outcomes(attention, *args, api=api) in (["pass", "pass"], ["pass", "warning"])
 
     def wrong(query: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
         return attention(Scaled.apply(query, 1.02) if query.dtype is dtype else query, *rest)
 
     args = tuple(normal(2, count, 24, 16).to(dtype) for count in (heads[0], heads[1], heads[1]))
-    forward, backward = compare(wrong, attention, *args, api=api)
-    assert no_error(forward.verdict)
-    assert backward.verdict == "error"
+    assert [found.verdict for found in compare(wrong, attention, *args, api=api)] == ["pass", "error"]
 
 
 def attended(
@@ -459,14 +457,11 @@ def test_peaked_attention_passes_and_its_faults_do_not(dtype: torch.dtype) -> No
     said = "warning" if dtype == torch.bfloat16 else "pass"
     assert outcomes(right, *args, api=api) == ["pass", said]
     assert [found.verdict for found in compare(attended, right, *args, api=api)] == ["pass", "pass"]
-    # In bfloat16 weights that are rounded inside, as a fused kernel does, lead as far: undecided on the CPU.
-    undecided = {"warning"} if dtype == torch.bfloat16 else set()
     for wrong in (functools.partial(attended, scale=1.01), functools.partial(attended, lost=2)):
-        assert compare(wrong, right, *args, api=api)[0].verdict in {"error", *undecided}
+        assert compare(wrong, right, *args, api=api)[0].verdict == "error"
     for place in range(3):
         wrong = functools.partial(slanted, right, place, 1.03)
-        forward, backward = (found.verdict for found in compare(wrong, right, *args, api=api))
-        assert (forward, backward in {"error", *undecided}) == ("pass", True)
+        assert [found.verdict for found in compare(wrong, right, *args, api=api)] == ["pass", "error"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -478,7 +473,7 @@ def test_fewer_queries_than_a_block_holds(dtype: torch.dtype) -> None:
         generator = torch.Generator().manual_seed(seed)
         key, value = (torch.randn(2, 4, 16, 8, generator=generator).to(dtype) for _ in range(2))
         args = (torch.zeros(2, 4, 8, 8, dtype=dtype), key, value)
-        assert no_error(*outcomes(right, *args, api=api))
+        assert outcomes(right, *args, api=api) == ["pass", "pass"]
         wrong = narrow_only(lambda out: (out.float() * (1 + torch.finfo(dtype).eps)).to(dtype), right)
         assert compare(wrong, right, *args, api=api)[0].verdict == "error"
 

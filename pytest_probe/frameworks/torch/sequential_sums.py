@@ -3,7 +3,8 @@
 A long one of these loses so much that nothing general bounds its error: 300 ones in bfloat16 add up to 256. So the much
 used ones are written down, as torch's own CPU takes them, and those of atomic additions, which other devices make. Of
 3,610 outputs of dumps in bfloat16, 46 pass by them alone, 38 of these gradients of layer_norm's weight and bias; with
-3,000 rows they would be errors. Other such kernels are warnings (`narrow_sums` in classes.yaml).
+3,000 rows they would be errors. Fused attention, a sum over blocks of keys, is in `flash_on_cpu`: general rules would
+let a wrong scale pass. Other such kernels are warnings (`narrow_sums` in classes.yaml).
 
 In: the dtype to round to. Out: what stands in for each kernel, which takes the kernel's own arguments.
 """
@@ -18,6 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pytest_probe.frameworks.torch.attention import FLASH_BACKWARD, FLASH_FORWARD
+from pytest_probe.frameworks.torch.flash_on_cpu import flash_backward_on_cpu, flash_forward_on_cpu
 from pytest_probe.numerics import kernel
 from pytest_probe.numerics.dtypes import float_format, numpy_dtype
 
@@ -34,6 +37,8 @@ def sums_of_cpu(dtype: torch.dtype) -> Functions:
 def sums_rounded_to(dtype: torch.dtype) -> Functions:
     """The same for any dtype: float64 rounds nothing."""
     known: Functions = {
+        FLASH_FORWARD: flash_forward_on_cpu,
+        FLASH_BACKWARD: flash_backward_on_cpu,
         _ATEN.native_layer_norm_backward.default: _layer_norm_backward,
         _ATEN.embedding_dense_backward.default: _embedding_backward,
         _ATEN.nll_loss_forward.default: _nll_loss,

@@ -19,8 +19,6 @@ from pytest_probe.numerics.ulp import truncated
 
 # The end of the reason where a kernel of the framework's own may round inside, and what follows it.
 OWN_KERNEL = "own 16-bit kernel here, which rounds inside"
-# The share of elements that one rounding may leave on the other side of a tie, as float32 inside decides.
-_TIES = 0.05
 # Digits of float32.
 SINGLE = 24
 # Perturbed runs of each stage, so that most outputs pass without one.
@@ -211,15 +209,6 @@ def own_kernels(comparison: Comparison) -> bool:
 def by_framework(comparison: Comparison) -> bool:
     """the framework's own kernels, or on the CPU the bits of its own function"""
     return bool(whose_result(comparison)) if comparison.case.on_cpu else own_kernels(comparison)
-
-
-def attention_rounds_inside(comparison: Comparison) -> bool:
-    """attention whose own kernel on the CPU rounds inside"""
-    own = comparison.evidence.reference_on_cpu() if "attention" in comparison.classes else None
-    if own is None or own.dtype != comparison.actual.dtype:
-        return False
-    rounded = round_to(comparison.expected, own.dtype)
-    return int(np.count_nonzero(own != rounded)) > _TIES * own.size
 
 
 def whose_result(comparison: Comparison) -> str:

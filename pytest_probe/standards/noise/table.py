@@ -18,7 +18,6 @@ from pytest_probe.standards.noise.explanation import (
     STAGES,
     Explanation,
     Trouble,
-    attention_rounds_inside,
     by_framework,
     elsewhere,
     gives_wide,
@@ -114,11 +113,6 @@ ROUNDING = (
         "between own kernels", WRONG, (on_cpu, may_round_between, by_framework),
         "composed_steps, separate_steps 1, moved 4", SIGNATURE, "pass", "rounds between its kernels",
         steps.between_kernels,
-    ),
-    Explanation(
-        "attention", WRONG, (on_cpu, may_round_between, attention_rounds_inside),
-        "composed_steps, separate_steps 1, moved 4", SIGNATURE, "warning",
-        f"{UNDECIDED}it rounds between its kernels, as the CPU's own attention does", steps.between_kernels,
     ),
     Explanation(
         "each step", WRONG, (may_round_between, by_framework), "stepwise_steps, moved 4",

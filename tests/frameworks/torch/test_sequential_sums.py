@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -107,6 +108,7 @@ CALLS: dict[str, tuple[Callable[..., torch.Tensor], list[tuple[int, ...]]]] = {
     "max_pool2d": (lambda x: F.max_pool2d(x, 9, 1), [(2, 3, 20, 20)]),
     "max_pool3d": (lambda x: F.max_pool3d(x, 5, 1), [(2, 9, 9, 9)]),
     "adaptive_max_pool2d": (lambda x: F.adaptive_max_pool2d(x, 13), [(2, 3, 20, 20)]),
+    "attention": (partial(F.scaled_dot_product_attention, is_causal=True), [(2, 4, 64, 32)] * 3),
     "adaptive_max_pool3d": (lambda x: F.adaptive_max_pool3d(x, 7), [(2, 9, 9, 9)]),
 }
 
@@ -130,7 +132,8 @@ def test_gradients_are_those_of_the_cpus_kernel(name: str, dtype: torch.dtype, t
     finally:
         torch.set_num_threads(before)
     for own, steps in zip(*found, strict=True):
-        assert (own == steps.to(dtype)).double().mean() > 0.95
+        # Ties of float32 inside decide otherwise, in attention of each product.
+        assert (own == steps.to(dtype)).double().mean() > (0.8 if name == "attention" else 0.95)
 
 
 @pytest.mark.parametrize("dtype", [HALF, torch.bfloat16], ids=str)
