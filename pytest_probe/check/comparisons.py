@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,8 @@ class CaseEvidence(OutputRuns, frozen=True):
     dependence: Dependence
     seed: int
     by_class: bool
+    # What the framework's own function gives on its CPU.
+    own: Callable[[], Mapping[str, AnyArray]]
     sample: Sampled | None = None
 
     def terms(self) -> int | None:
@@ -83,13 +85,8 @@ class CaseEvidence(OutputRuns, frozen=True):
 
     def own_result(self) -> OwnResult | None:
         reference = self.replay.reference
-        values = self._whole._of_cpu() if self.replay.source.name == "cpu" and reference.is_own else None
+        values = self.own().get(self.name) if self.replay.source.name == "cpu" and reference.is_own else None
         return None if values is None else OwnResult(reference.framework.package, self._of_whole(values))
-
-    @property
-    def _whole(self) -> CaseEvidence:
-        """That of the whole call: kernels cut tensors into vectors, and a part into others."""
-        return self if self.sample is None else replace(self, replay=self.sample.whole)
 
     def _of_whole(self, values: AnyArray) -> AnyArray:
         return values if self.sample is None else self.sample.of_whole(self.name, values)
@@ -106,33 +103,40 @@ class CaseEvidence(OutputRuns, frozen=True):
         return ()
 
     def kernels_inside(self) -> KernelsInside | None:
-        whole = self._whole
-        reference, framework = whole.replay.reference, whole.replay.reference.framework
+        whole = self.replay if self.sample is None else self.sample.whole
+        reference, framework = whole.reference, whole.reference.framework
         if self.replay.source.name != "cpu" or reference.is_own or framework.registered_kernels("cpu") is None:
             return None
         on_device = replace(reference.candidate, reference=reference.candidate.on_device)
-        called = replace(whole, replay=replace(whole.replay, reference=replace(reference, candidate=on_device)))
+        called = replace(whole, reference=replace(reference, candidate=on_device))
         with allowing_refusal():
             with framework.rounding_once() as found:
-                once = called._on_cpu().get(self.name)
-            values = called._on_cpu().get(self.name) if found() else None
+                once = _on_cpu(called, self.direction).get(self.name)
+            values = _on_cpu(called, self.direction).get(self.name) if found() else None
             if once is not None and values is not None:
                 return KernelsInside(framework.package, self._of_whole(values), self._of_whole(once))
         return None
 
     def _of_cpu(self) -> AnyArray | None:
-        reference, incoming = self.replay.reference, self.replay.incoming
-        with allowing_refusal():  # no kernel there either
-            found = reference.kept_arrays(lambda: ("cpu", self.direction, incoming, reference.state), self._on_cpu)
-            return found.get(self.name)
-        return None
+        return _kept_on_cpu(self.replay, self.direction).get(self.name)
 
-    def _on_cpu(self) -> dict[str, AnyArray]:
-        reference = self.replay.reference
-        cpu = reference.framework.host()
-        if self.direction == "backward":
-            return reference.framework.gradients(reference.in_own_dtypes(cpu), self.replay.incoming)
-        return results(replace(reference, wanted=None).in_own_dtypes(cpu), reference.changed)
+
+def _kept_on_cpu(replay: Replay, direction: Direction) -> Mapping[str, AnyArray]:
+    """What the reference's function gives by the CPU's kernels; nothing where there are none."""
+    reference, incoming = replay.reference, replay.incoming
+    with allowing_refusal():
+        return reference.kept_arrays(
+            lambda: ("cpu", direction, incoming, reference.state), partial(_on_cpu, replay, direction)
+        )
+    return {}
+
+
+def _on_cpu(replay: Replay, direction: Direction) -> dict[str, AnyArray]:
+    reference = replay.reference
+    cpu = reference.framework.host()
+    if direction == "backward":
+        return reference.framework.gradients(reference.in_own_dtypes(cpu), replay.incoming)
+    return results(replace(reference, wanted=None).in_own_dtypes(cpu), reference.changed)
 
 
 def comparisons(
@@ -175,7 +179,13 @@ def comparisons(
     alternatives, dependence = Alternatives(replay, how), Dependence(replay, direction)
     case = _compared_case(replay, call, direction, floats, narrowest, rounds)
     sample = sides.sample if isinstance(sides.sample, Sampled) else None
-    shared = replay, direction, alternatives, dependence, seed, by_class, sample
+
+    @cache
+    def own() -> Mapping[str, AnyArray]:
+        """Of the whole call: kernels cut tensors into vectors, and a part into others."""
+        return _kept_on_cpu(replay if sample is None else sample.whole, direction)
+
+    shared = replay, direction, alternatives, dependence, seed, by_class, own, sample
     told = {verdict.name for verdict in sides.structural}
     precision_of, large_arguments = _precisions(reference), is_large(reference.leaves, [])
     for name in (name for name in sides.expected if name in sides.actual and name not in told):
