@@ -216,7 +216,8 @@ def test_gradients_of_attention_are_rounded_unlike_from_row_to_row() -> None:
 
 def in_blocks(wrong: float, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Attention as a fused kernel makes it: 16 keys at a time, weights rounded before their product; one row is off."""
-    q, k, v = (each.float() for each in (query, key, value))
+    shared = query.shape[1] // key.shape[1]
+    q, k, v = query.float(), *(each.float().repeat_interleave(shared, 1) for each in (key, value))
     scores = q @ k.mT / q.shape[-1] ** 0.5
     highest, total, result = torch.full_like(q[..., :1], -torch.inf), torch.zeros_like(q[..., :1]), torch.zeros_like(q)
     for start in range(0, scores.shape[-1], 16):
@@ -232,17 +233,20 @@ def in_blocks(wrong: float, query: Tensor, key: Tensor, value: Tensor) -> Tensor
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize(("wrong", "verdict"), [(1.0, "pass"), (1.5, "error")])
+@pytest.mark.parametrize("heads", [4, 2])
 @pytest.mark.parametrize("device", ["cpu", "other"])
 def test_an_attention_of_the_users_rounds_its_weights(
-    device: str, wrong: float, verdict: str, dtype: torch.dtype
+    device: str, heads: int, wrong: float, verdict: str, dtype: torch.dtype
 ) -> None:
+    """Also where two heads share a key, as in grouped-query attention."""
     registry = Registry.default()
     registry.devices["other"] = Emulated
     checker = Checker(Conditions(device=device), registry)
     args = tuple(
-        torch.randn(2, 4, 64, 64, generator=torch.Generator().manual_seed(each)).to(dtype) for each in range(3)
+        torch.randn(2, count, 64, 64, generator=torch.Generator().manual_seed(each)).to(dtype)
+        for each, count in enumerate((4, heads, heads))
     )
-    found = checker.compare(
-        partial(in_blocks, wrong), F.scaled_dot_product_attention, args, api="Functional.scaled_dot_product_attention"
-    )
+    reference = partial(F.scaled_dot_product_attention, enable_gqa=True)
+    api = "Functional.scaled_dot_product_attention"
+    found = checker.compare(partial(in_blocks, wrong), reference, args, api=api)
     assert [each.verdict for each in found] == [verdict]

@@ -36,6 +36,7 @@ def flash_forward(
     step: _Step = _unchanged,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The output, and the logarithm of the sum of each row's weights."""
+    key, value = of_each_head(query, key), of_each_head(query, value)
     scores = step(scaled_scores(query, key, causal, attn_mask, scale, product))
     total = torch.logsumexp(scores, -1)
     return product(step(softmax_weights(scores, total)), value), total
@@ -57,13 +58,23 @@ def flash_backward(
     step: _Step = _unchanged,
 ) -> tuple[torch.Tensor, ...]:
     """Gradients of query, key and value; the weights are computed again."""
+    shared = query.shape[-3] // key.shape[-3]
+    key, value = of_each_head(query, key), of_each_head(query, value)
     scores = step(scaled_scores(query, key, causal, attn_mask, scale, product))
     weights = step(softmax_weights(scores, total))
     of_weights = product(gradient, value.transpose(-2, -1))
     of_scores = step(weights * step(of_weights - (gradient * out).sum(-1, keepdim=True)))
     of_query = product(of_scores, key) * scale_of(query, scale)
     of_key = product(of_scores.transpose(-2, -1), query) * scale_of(query, scale)
-    return of_query, of_key, product(weights.transpose(-2, -1), gradient)
+    of_value = product(weights.transpose(-2, -1), gradient)
+    # The heads that share a key add up.
+    batch, length = key.shape[0], key.shape[-2]
+    return of_query, *(each.reshape(batch, -1, shared, length, each.shape[-1]).sum(2) for each in (of_key, of_value))
+
+
+def of_each_head(query: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Keys or values of each query's head, where several heads share one."""
+    return tensor.repeat_interleave(query.shape[-3] // tensor.shape[-3], -3)
 
 
 def scale_of(query: torch.Tensor, scale: float | None) -> float:

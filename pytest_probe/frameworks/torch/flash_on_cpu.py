@@ -9,7 +9,13 @@ from collections.abc import Iterator
 
 import torch
 
-from pytest_probe.frameworks.torch.attention import FLASH_FORWARD, scale_of, scaled_scores, softmax_weights
+from pytest_probe.frameworks.torch.attention import (
+    FLASH_FORWARD,
+    of_each_head,
+    scale_of,
+    scaled_scores,
+    softmax_weights,
+)
 
 # How the CPU's 16-bit kernel cuts keys, and queries by their number, into blocks.
 KEYS = 512
@@ -30,7 +36,7 @@ def flash_forward_on_cpu(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """As the CPU computes 16-bit tensors: powers are rounded before they weigh the values, and divided by their sum
     in the end."""
-    key, value = (_of_each(query, tensor) for tensor in (key, value))
+    key, value = (of_each_head(query, tensor) for tensor in (key, value))
     scores = scaled_scores(query, key, causal, attn_mask, scale, torch.matmul)
     made = []
     for low, high in _query_blocks(query):
@@ -116,7 +122,7 @@ def flash_backward_on_cpu(
 ) -> tuple[torch.Tensor, ...]:
     """As the CPU computes 16-bit tensors: weights, and the gradients of scores, are rounded before the products that
     they enter, and so are the sums over blocks, and over the heads that share a key."""
-    keys, values = (_of_each(query, tensor) for tensor in (key, value))
+    keys, values = (of_each_head(query, tensor) for tensor in (key, value))
     scores = scaled_scores(query, keys, causal, attn_mask, scale, torch.matmul)
     exact = softmax_weights(scores, total)
     slopes = (exact * (gradient @ values.mT - (gradient * out).sum(-1, keepdim=True))).to(dtype).double()
@@ -136,8 +142,3 @@ def flash_backward_on_cpu(
                 ):
                     total_of[..., where, :] = (total_of[..., where, :] + part).to(dtype)
     return of_query, of_key, of_value
-
-
-def _of_each(query: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Keys or values of each query's head, where several heads share one."""
-    return tensor.repeat_interleave(query.shape[-3] // tensor.shape[-3], -3)

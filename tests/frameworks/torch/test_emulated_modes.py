@@ -110,14 +110,16 @@ def test_running_statistics_that_begin_at_zero_are_written_to_under_flush_to_zer
     assert variance.tolist() == [1.5, 1.5]
 
 
+@pytest.mark.parametrize("heads", [4, 2, 1])
 @pytest.mark.parametrize("causal", [False, True])
-def test_attention_that_rounds_nothing_is_torchs_own(causal: bool) -> None:
+def test_attention_that_rounds_nothing_is_torchs_own(causal: bool, heads: int) -> None:
     generator = torch.Generator().manual_seed(0)
-    operands = [torch.randn(2, 2, 6, 4, generator=generator).double().requires_grad_() for _ in range(3)]
+    shapes = [(2, count, 6, 4) for count in (4, heads, heads)]
+    operands = [torch.randn(shape, generator=generator).double().requires_grad_() for shape in shapes]
     query, key, value = operands
 
     def results() -> list[torch.Tensor]:
-        out = F.scaled_dot_product_attention(query, key, value, is_causal=causal)
+        out = F.scaled_dot_product_attention(query, key, value, is_causal=causal, enable_gqa=True)
         return [out, *torch.autograd.grad(out, operands, torch.ones_like(out))]
 
     plain = results()
