@@ -53,13 +53,18 @@ def test_other_indices_of_the_same_values_are_right() -> None:
 @pytest.mark.parametrize("kind", ["torch", "tf32"])
 def test_the_table_counts_healthy_flagged_and_found_calls(kind: str) -> None:
     options = ["--source=calls", f"--device-kind={kind}", "--dtypes=float32", "--api=Torch.mm", "--samples=2"]
-    printed = subprocess.run([sys.executable, str(SCRIPT), *options, "--alarms"], capture_output=True, text=True)
+    options += ["--alarms", "--missed"]
+    printed = subprocess.run([sys.executable, str(SCRIPT), *options], capture_output=True, text=True)
     assert printed.returncode == 0, printed.stderr
     rows = [line.strip("| ").split(" | ") for line in printed.stdout.splitlines() if line.startswith("| calls")]
     assert [row[:4] for row in rows] == [["calls", kind, "float32", name] for name in STANDARDS]
-    healthy, flagged, warned, mutated, found = rows[0][4:9]
-    assert (healthy, flagged, warned, found) == ("6", "0", "0", "100.0 %")
+    healthy, flagged, warned, mutated = rows[0][4:8]
+    assert (healthy, flagged, warned) == ("6", "0", "0")
     assert 20 < int(mutated) <= 36
+    # What is 0.1 % off in all elements, or 1 % in one of 16, is as large as TF32's own rounding of operands may be.
+    hidden = ("scale", "noise", "Torch.mm 0 backward grad.input.1: one element") if kind == "tf32" else ()
+    missed = [line for line in printed.stdout.splitlines() if line.startswith("- missed")]
+    assert [line for line in missed if not line.endswith(hidden or "nothing")] == []
 
 
 @needs_paddle

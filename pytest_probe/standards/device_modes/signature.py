@@ -13,6 +13,7 @@ from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_complex, widen
 from pytest_probe.numerics.noise_ratio import Spread
 from pytest_probe.numerics.rounding_signature import direction, place_of
+from pytest_probe.standards.noise.summed_terms import summed_terms
 
 # Samples of rounded operands: few, and where these do not explain an output as many as tell chance from a fault.
 SAMPLES = (8, 16)
@@ -26,6 +27,8 @@ _SHARED = 2.0**-10
 MOST_LOST = 2.0
 # Rounds in which the shares of several losses settle.
 _ROUNDS = 16
+# One element in so many may be a fault's, and says nothing of the size of all.
+_FAR = 16
 # What one element leaves to others at least in deciding a factor.
 _DECIDES = 1e-3
 
@@ -33,18 +36,17 @@ _DECIDES = 1e-3
 def unlike_samples(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
     """Why errors are unlike samples of the mode's rounding: by their size, a direction or a place."""
     scaled = _scaled(comparison, samples)
-    most = _SIZE[len(scaled) > max(SAMPLES)]
-    sizes = [noise_ratio.root_mean_square(np.abs(each)) for each in scaled]
-    if sizes[0] > most * max(sizes[1:]):
-        return f"RMS {sizes[0]:.3g} noise scales of the mode, its rounding gives {max(sizes[1:]):.3g}"
-    largest = [float(np.abs(each).max()) for each in scaled]
-    if largest[0] > _farthest(scaled):
-        usual = max(largest[1:])
-        return f"an element is off by {largest[0]:.3g} noise scales of the mode, its rounding gives {usual:.3g}"
+    most, usual = _SIZE[len(scaled) > max(SAMPLES)], _largest_size(scaled[1:])
+    size = noise_ratio.root_mean_square(scaled[0])
+    if size > most * usual:
+        return f"RMS {size:.3g} noise scales of the mode, its rounding gives {usual:.3g}"
+    largest, *others = (float(np.abs(each).max()) for each in scaled)
+    if largest > _farthest(scaled):
+        return f"an element is off by {largest:.3g} noise scales of the mode, its rounding gives {max(others):.3g}"
     expected = parts(comparison.expected)
     values = np.where(np.isfinite(expected), expected, 0.0)
     directed = direction(scaled[0], scaled[1:], values, mean_of=most)
-    return directed or place_of(scaled[0], scaled[1:], max(sizes))
+    return directed or place_of(scaled[0], scaled[1:], max(size, usual))
 
 
 def outlying(comparison: Comparison, samples: Sequence[AnyArray]) -> BoolArray:
@@ -65,19 +67,37 @@ def parts(values: AnyArray) -> AnyArray:
     return np.stack([values.real, values.imag], -1) if is_complex(values.dtype) else values
 
 
+def _largest_size(samples: Sequence[AnyArray]) -> float:
+    return max(noise_ratio.root_mean_square(np.abs(each)) for each in samples)
+
+
 def _farthest(scaled: Sequence[AnyArray]) -> float:
-    """How far an element may be off. What is more precise than the mode may err as that does in places."""
-    sizes = [noise_ratio.root_mean_square(np.abs(each)) for each in scaled]
-    if len(scaled) <= max(SAMPLES):
-        return _OUTLYING[0] * max(sizes)
-    tails = [float(np.abs(each).max()) / max(size, 1e-300) for each, size in zip(scaled[1:], sizes[1:], strict=True)]
-    return _OUTLYING[1] * max(tails) * max(sizes)
+    """How far an element may be off. What is more precise than the mode may err as that does in places, and what is
+    less precise in all elements but the farthest may err more."""
+    size = _largest_size(scaled[1:])
+    own, *others = (np.sort(np.abs(each), axis=None) for each in scaled)
+    middle = slice(0, own.size - -(-own.size // _FAR))
+    less = noise_ratio.root_mean_square(own[middle]) / max(_largest_size([each[middle] for each in others]), 1e-300)
+    size *= min(max(less, 1.0), _SIZE[1]) if own.size > 1 else 1.0
+    if len(others) < max(SAMPLES):
+        return _OUTLYING[0] * size
+    tails = [float(each[-1]) / max(noise_ratio.root_mean_square(each), 1e-300) for each in others]
+    return _OUTLYING[1] * max(tails) * size
 
 
 def _scaled(comparison: Comparison, samples: Sequence[AnyArray]) -> list[AnyArray]:
-    """The errors of the output and of its samples in units of A; each sample is measured by the others."""
+    """The errors of the output and of its samples in units of A; each sample is measured by the others.
+
+    All samples of a product of two numbers may have the smaller one of |a + b| and |a - b| for operands' errors a, b:
+    an element of n terms is granted the usual share of its value over sqrt(n) at least."""
     errors = _errors(comparison, samples)
     second, first = np.sort(np.abs(np.stack(errors[1:])), axis=0)[-2:]
+    values = np.abs(parts(comparison.expected))
+    moved = np.isfinite(values) & (values > 0) & (first > 0)
+    usual = np.median(first[moved] / values[moved]) if moved.any() else 0.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        least = np.where(moved, values * usual / summed_terms(comparison).count ** 0.5, 0.0)
+    second, first = np.maximum(second, least), np.maximum(first, least)
     # A, from the largest errors of samples.
     expected, dtype, roundoff = parts(comparison.expected), comparison.precision, comparison.roundoff
     own, others = (
