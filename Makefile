@@ -72,13 +72,13 @@ format: $(INSTALLED)
 snapshots: $(INSTALLED)
 	$(VENV)/bin/pytest tests/acceptance --snapshot-update
 
-# Each entry of the map between Paddle and torch proved, and the table of docs/mapping-paddle-torch.md. For a change of
+# Each entry of the map between Paddle and torch proved, and docs/mapping/paddle-torch.csv. For a change of
 # the map. PADDLEAPEX is a checkout of PaddleAPEX, whose own map is put through the same proof; without one it is not.
 mapping: $(PADDLE)
 	$(VENV)/bin/python -W ignore -m benchmarks.mapping --write
 	$(if $(PADDLEAPEX),$(VENV)/bin/python -W ignore -m benchmarks.mapping.paddleapex $(PADDLEAPEX))
 
-# The same for docs/mapping-mindspore-torch.md.
+# The same for docs/mapping/mindspore-torch.csv.
 mapping-mindspore: $(MINDSPORE)/installed
 	$(MINDSPORE)/bin/python -W ignore -m benchmarks.mapping --of mindspore --write
 
@@ -126,7 +126,7 @@ PADDLEAPEX ?=
 conformance-paddle: $(PADDLE)
 	$(VENV)/bin/python -W ignore -m tests.conformance.paddleapex $(PADDLEAPEX)
 
-# The demo and some tests with each release of torch and of Paddle, and with MindSpore's extra: the tables of docs/versions.md. Not in CI.
+# The demo and some tests with each release of torch and of Paddle, and with MindSpore's extra: what docs/findings.md says of versions. Not in CI.
 compat: $(RELEASES)
 	$(PYTHON) benchmarks/compat.py $(RELEASES:installed=bin/python)
 
