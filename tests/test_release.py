@@ -22,7 +22,8 @@ def test_the_long_description_has_no_link_into_the_repository_and_installs_from_
 
 
 @pytest.mark.parametrize(
-    "text", ["It lies beside it.", "All those that\ndiffer", "There is none.", "What is no case", "It hangs on the size."]
+    "text",
+    ["It lies beside it.", "All those that\ndiffer", "There is none.", "What is no case", "It hangs on the size."],
 )
 def test_a_pattern_that_plain_english_does_not_have_is_found(text: str) -> None:
     assert len(list(runpy.run_path(str(ROOT / "docs" / "prose.py"))["found"](text))) == 1

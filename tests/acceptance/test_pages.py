@@ -66,6 +66,7 @@ class MyLayerNorm(torch.nn.LayerNorm):
     pass
 """
 DATA = ROOT / "tests" / "data"
+SOURCES = ("pytest_probe", "benchmarks", "kernel", "tests/acceptance", "tests/support", "tests/evidence")
 ARCHIVES = (
     ("msprobe-8.3.3/overflow.tgz", ("step0", "overflow")),
     ("ptdbg/compare-4.0.tgz", ("dev", "ptdbg/npu"), ("ref", "ptdbg/bench")),
@@ -202,6 +203,18 @@ def test_links_lead_somewhere(page: str) -> None:
         target = PAGES[page].parent / path if path else PAGES[page]
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+def test_a_page_that_code_names_is_there() -> None:
+    sources = [ROOT / "Makefile", *(path for part in SOURCES for path in sorted((ROOT / part).rglob("*")))]
+    named = {
+        (path.relative_to(ROOT).as_posix(), page)
+        for path in sources
+        if path.suffix in ("", ".py", ".yaml", ".c", ".h") and path.is_file()
+        for page in re.findall(r"\bdocs/[\w/-]+\.(?:md|csv|py|json)\b", path.read_text(encoding="utf-8"))
+    }
+    assert named
+    assert not {(path, page) for path, page in named if not (ROOT / page).exists()}
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/zh/")])
