@@ -24,7 +24,7 @@ PEERS := $(MSPROBE:%=$(VENV)-msprobe-%/installed)
 # Hundreds of processes import the same modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: audit demo demo-paddle test test-fast evidence test-paddle test-mindspore lint format snapshots mapping mapping-mindspore conformance conformance-mindspore conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
+.PHONY: audit docs release-check demo demo-paddle test test-fast evidence test-paddle test-mindspore lint format snapshots mapping mapping-mindspore conformance conformance-mindspore conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
 
 # In `cases`: tests/conftest.py needs what only the tests need.
 demo: $(DEMO)
@@ -62,8 +62,28 @@ lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	$(VENV)/bin/mypy kernel
+	$(VENV)/bin/mypy kernel docs/prose.py
 	$(VENV)/bin/lint-imports
+	$(VENV)/bin/python docs/prose.py
+
+# The site of docs/, in $(SITE)/site. A link or an anchor that leads nowhere fails.
+SITE := $(VENV)-docs
+docs: $(SITE)/installed
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --site-dir $(SITE)/site
+
+# All that a release needs but the tests and the upload: dist/ has the sdist, the wheel of this machine, which the workflow
+# builds for manylinux, and the wheel without kernels. Each wheel is installed and asked for its version.
+RELEASE := $(VENV)-release
+release-check: lint docs $(RELEASE)/installed
+	rm -rf dist
+	$(RELEASE)/bin/python -m build
+	CC=false $(RELEASE)/bin/python -m build --wheel
+	$(RELEASE)/bin/twine check --strict dist/*
+	grep -q "^## $$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) " CHANGELOG.md
+	test -z "$$(find changes -name '*.md' ! -name README.md)" || (echo "changes/ has fragments: towncrier build" && false)
+	for wheel in dist/*.whl; do \
+		$(RELEASE)/bin/pip install --quiet --force-reinstall --no-deps "$$wheel" && $(RELEASE)/bin/pytest-probe --version || exit 1; \
+	done
 
 format: $(INSTALLED)
 	$(VENV)/bin/ruff check --fix .
@@ -72,13 +92,13 @@ format: $(INSTALLED)
 snapshots: $(INSTALLED)
 	$(VENV)/bin/pytest tests/acceptance --snapshot-update
 
-# Each entry of the map between Paddle and torch proved, and the table of docs/mapping-paddle-torch.md. For a change of
+# Each entry of the map between Paddle and torch proved, and docs/mapping/paddle-torch.csv. For a change of
 # the map. PADDLEAPEX is a checkout of PaddleAPEX, whose own map is put through the same proof; without one it is not.
 mapping: $(PADDLE)
 	$(VENV)/bin/python -W ignore -m benchmarks.mapping --write
 	$(if $(PADDLEAPEX),$(VENV)/bin/python -W ignore -m benchmarks.mapping.paddleapex $(PADDLEAPEX))
 
-# The same for docs/mapping-mindspore-torch.md.
+# The same for docs/mapping/mindspore-torch.csv.
 mapping-mindspore: $(MINDSPORE)/installed
 	$(MINDSPORE)/bin/python -W ignore -m benchmarks.mapping --of mindspore --write
 
@@ -126,7 +146,7 @@ PADDLEAPEX ?=
 conformance-paddle: $(PADDLE)
 	$(VENV)/bin/python -W ignore -m tests.conformance.paddleapex $(PADDLEAPEX)
 
-# The demo and some tests with each release of torch and of Paddle, and with MindSpore's extra: the tables of docs/versions.md. Not in CI.
+# The demo and some tests with each release of torch and of Paddle, and with MindSpore's extra: what docs/findings.md says of versions. Not in CI.
 compat: $(RELEASES)
 	$(PYTHON) benchmarks/compat.py $(RELEASES:installed=bin/python)
 
@@ -138,7 +158,7 @@ audit:
 	$(AUDIT)/bin/python benchmarks/audit.py
 
 clean:
-	rm -rf $(VENV) $(AUDIT) $(MINDSPORE) $(PEERS:/installed=) $(MINDSPORE_PEERS:/installed=) $(RELEASES:/installed=)
+	rm -rf $(VENV) $(AUDIT) $(SITE) $(RELEASE) $(MINDSPORE) $(PEERS:/installed=) $(MINDSPORE_PEERS:/installed=) $(RELEASES:/installed=)
 
 $(DEMO): pyproject.toml constraints.txt $(wildcard kernel/*.c kernel/*.h kernel/*.py kernel/numerics/*)
 	@echo "Making a virtual environment in $(VENV). This is done once and takes one to three minutes."
@@ -150,6 +170,16 @@ $(DEMO): pyproject.toml constraints.txt $(wildcard kernel/*.c kernel/*.h kernel/
 $(INSTALLED): $(DEMO)
 	@echo "Installing what the tests need"
 	$(VENV)/bin/pip install --quiet $(INDEX) -c constraints.txt -e '.[torch,parallel,dev]'
+	touch $@
+
+$(SITE)/installed: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet "$$(sed -n 's/^docs = \["\(.*\)"\]/\1/p' pyproject.toml)"
+	touch $@
+
+$(RELEASE)/installed: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet build twine 'pytest>=8.3' 'numpy>=1.26' 'ml_dtypes>=0.5' 'msgspec>=0.19' 'pyyaml>=6'
 	touch $@
 
 $(PADDLE): $(INSTALLED)

@@ -3,7 +3,7 @@
 Runs cases/gpt and msprobe's dump of a CNN (tests/data) on the CPU, as recorded and in bfloat16, with many seeds; then
 once more with the same inputs and other kernels (two threads; torch without its vector instructions). Prints, as
 Markdown, the spread of the RMSE by number of elements; how many pairs of healthy runs the gate would call worse; and
-how many outputs of 100 elements or more it finds whose RMSE was doubled. docs/gate.md shows what it printed.
+how many outputs of 100 elements or more it finds whose RMSE was doubled. docs/ci.md shows what it printed.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ MOST, ROUNDS = 60, 20
 # Some kernels take float64 and compute in float32; some take float32 alone.
 SINGLE = 1e-5
 _STRETCHED = "where a tensor is stretched, its kernel reads beyond the end of it"
-# What is wrong of MindSpore 2.10.0's kernels on a CPU: see docs/dumps.md. torch's function is what such a name means.
+# Faults of MindSpore 2.10.0's kernels on a CPU (docs/findings.md). Such a name means torch's function.
 KNOWN = {
     "cross": _STRETCHED,
     "cumprod": "the gradient is NaN where an element is 0",

@@ -1,7 +1,7 @@
 """Which relations hold here: `python benchmarks/relations_table.py [DTYPE...]` (recorded and bfloat16 by default).
 
 All relations are asked of the calls of cases/gpt and of two training steps of a small CNN, forward and backward, on the
-CPU. Printed are the table of `batch` and `order` by API and dtype, as docs/relations.md has it, and in how many cases
+CPU. Printed are the table of `batch` and `order` by API and dtype, and in how many cases
 each relation holds, is broken, or cannot be asked.
 """
 

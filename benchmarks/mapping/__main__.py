@@ -1,7 +1,7 @@
 """Proves the entries of a map: python -m benchmarks.mapping [GLOB] [--of mindspore] [--write]
 
-It prints what does not hold. --write makes the table of docs/mapping-paddle-torch.md anew, or of
-docs/mapping-mindspore-torch.md.
+It prints what does not hold. --write makes docs/mapping/paddle-torch.csv anew, or
+mindspore-torch.csv.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import fnmatch
 import time
 
 from benchmarks.mapping.entries import MINDSPORE, PADDLE, proofs, proofs_back
-from benchmarks.mapping.page import page_of, written
+from benchmarks.mapping.page import table_of, written
 
 
 def main() -> int:
@@ -32,7 +32,7 @@ def main() -> int:
     print(f"{len(found)} entries, {calls:,} calls that agree; {len(back)} of them backwards; {len(failed)} do not hold")
     print(f"{seconds:.0f} s of CPU")
     if options.write and not failed:
-        page_of(subject).write_text(written(found, subject))
+        table_of(subject).write_text(written(found, subject))
     return bool(failed)
 
 

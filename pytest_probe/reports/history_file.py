@@ -63,7 +63,7 @@ CREATE VIEW history AS
 PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {SCHEMA};
 """
-# A metric that is so many times as large is worse: luck moves them by less (docs/gate.md).
+# A metric that is so many times as large is worse: luck moves them by less (docs/ci.md).
 _WORSE = 2.0
 
 

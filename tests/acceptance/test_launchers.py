@@ -1,4 +1,4 @@
-"""The commands of docs/launchers.md: two processes, one folder a rank, which a run checks without an error.
+"""The commands of docs/long-runs.md: two processes, one folder a rank, which a run checks without an error.
 
 accelerate and Lightning run where they are installed. Stand-ins are DeepSpeed, Slurm, and these two elsewhere
 (tests/support/launchers): they set the same variables and start processes in the same way.
@@ -23,11 +23,12 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the shell of a page's commands"),
     pytest.mark.slow,
 ]
-PAGE = "docs/launchers.md"
+PAGE = "docs/long-runs.md"
 LAUNCHERS = ROOT / "tests" / "support" / "launchers"
 # A rank a process and its variables as torchrun's: what they start is what torchrun starts.
 ALIKE = "torch.distributed.run", "accelerate", "deepspeed"
-COMMANDS = [block.text.strip() for block in blocks(PAGE) if block.language == "sh"]
+FILE = "tests/acceptance/test_launchers.py runs it"
+COMMANDS = [block.text.strip() for block in blocks(PAGE) if block.language == "sh" and block.not_run == FILE]
 PROGRAMS = {block.name: block.text for block in blocks(PAGE) if block.language == "python"}
 TRAIN = PROGRAMS["train_ddp.py"]
 INITIAL = 'dist.init_process_group("gloo")'

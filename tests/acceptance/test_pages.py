@@ -1,13 +1,15 @@
 """What the documentation shows works: each fenced `python` and `sh` block of README.md and docs/ runs here.
 
 The blocks of a page run in their order in one folder, which holds dump.json, gpt/ (the repository's demo), train.py and
-my_kernels.py. A block whose first line is a comment with a file's name becomes that file; a Python file is run by the
-commands that follow it, else here. `<!-- not run: REASON -->` and `<!-- exit status N -->` stand in the line before a
-block. A `text` block behind commands is what they print: each of its lines, numbers aside, "..." for what is left out.
+my_kernels.py; those of docs/moving.md meet files of other tools as well. A block whose first line is a comment with a
+file's name becomes that file; a Python file is run by the commands that follow it, else here. `<!-- not run: REASON
+-->` and `<!-- exit status N -->` stand in the line before a block. A `text` block behind commands is what they print:
+each of its lines, numbers aside, "..." for what is left out.
 """
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import json
 import re
@@ -24,7 +26,7 @@ import pytest
 from pytest_probe.cli import main
 from pytest_probe.frameworks import unavailable
 from tests.acceptance.conftest import backward, forward, tensor
-from tests.support.pages import PAGES, ROOT, Block, anchors, blocks, inline_commands, levels, links
+from tests.support.pages import PAGES, ROOT, Block, anchors, blocks, inline_commands, levels, links, without_comments
 
 TRAIN = """
 import torch
@@ -63,6 +65,19 @@ def my_attention(q, k, v):
 class MyLayerNorm(torch.nn.LayerNorm):
     pass
 """
+DATA = ROOT / "tests" / "data"
+SOURCES = ("pytest_probe", "benchmarks", "kernel", "tests/acceptance", "tests/support", "tests/evidence")
+ARCHIVES = (
+    ("msprobe-8.3.3/overflow.tgz", ("step0", "overflow")),
+    ("ptdbg/compare-4.0.tgz", ("dev", "ptdbg/npu"), ("ref", "ptdbg/bench")),
+    ("ptdbg/checker-2023.tgz", ("random/step0", "checker2023")),
+    ("paddleapex/gpt_outputs.txz", ("gpt/bench", "paddleapex/bench")),
+    (
+        "paddleapex/gpt_times.txz",
+        ("gpt_times/float32", "paddleapex/float32"),
+        ("gpt_times/bfloat16", "paddleapex/bfloat16"),
+    ),
+)
 TANH, LAST = {"type": "str", "value": "tanh"}, {"type": "int", "value": -1}
 X, Y, WEIGHT = tensor(8, 16), tensor(8, 4), tensor(4, 16)
 ENTRIES = {
@@ -90,6 +105,19 @@ def folder(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
     return pytester.path
 
 
+def _add_files_of_tools(folder: Path) -> None:
+    """What the tools wrote, for torch, Paddle and MindSpore, under the names that docs/moving.md has."""
+    (folder / "msprobe").mkdir()
+    for name in ("dump.json", "stack.json"):
+        (folder / "msprobe" / name).write_bytes(gzip.decompress((DATA / f"msprobe-26.2.0/gpt/{name}.gz").read_bytes()))
+    shutil.copy(DATA / "mindspore/mlp.zip", folder / "mindspore.zip")
+    for archive, *places in ARCHIVES:
+        shutil.unpack_archive(DATA / archive, folder / "unpacked", "xztar" if archive.endswith(".txz") else "gztar")
+        for source, target in places:
+            (folder / target).parent.mkdir(exist_ok=True)
+            (folder / "unpacked" / source).rename(folder / target)
+
+
 def _page_cases() -> Iterator[Any]:
     """The pages with blocks that run."""
     for page in PAGES:
@@ -105,6 +133,8 @@ def test_the_code_blocks_of_a_page_run_and_print_what_it_shows(
     page: str, pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
 ) -> None:
     found = blocks(page)
+    if page == "docs/moving.md":
+        _add_files_of_tools(pytester.path)
     left_out = []
     for block, following in zip(found, [*found[1:], None], strict=True):
         if block.not_run:
@@ -175,11 +205,23 @@ def test_links_lead_somewhere(page: str) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
+def test_a_page_that_code_names_is_there() -> None:
+    sources = [ROOT / "Makefile", *(path for part in SOURCES for path in sorted((ROOT / part).rglob("*")))]
+    named = {
+        (path.relative_to(ROOT).as_posix(), page)
+        for path in sources
+        if path.suffix in ("", ".py", ".yaml", ".c", ".h") and path.is_file()
+        for page in re.findall(r"\bdocs/[\w/-]+\.(?:md|csv|py|json)\b", path.read_text(encoding="utf-8"))
+    }
+    assert named
+    assert not {(path, page) for path, page in named if not (ROOT / page).exists()}
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/zh/")])
 def test_a_page_in_chinese_has_the_commands_and_headings_of_the_english_one(page: str) -> None:
     name = page.removeprefix("docs/zh/")
     english = name if name in PAGES else f"docs/{name}"
-    assert blocks(page) == blocks(english)
+    assert without_comments(page) == without_comments(english)
     assert inline_commands(page) == inline_commands(english)
     assert levels(page) == levels(english)
     assert PAGES[page] in {(PAGES[english].parent / link).resolve() for link in links(english)}

@@ -14,7 +14,7 @@ from tests.support.pages import blocks
 def test_the_recipe_for_a_backend_runs(
     pytester: pytest.Pytester, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (recipe,) = [block for block in blocks("docs/recipes.md") if block.name == "conftest.py"]
+    (recipe,) = [block for block in blocks("docs/testing-kernels.md") if block.name == "conftest.py"]
     pytester.makeconftest(recipe.text)
     shutil.copytree(ROOT / "cases" / "gpt", pytester.path / "gpt")
     monkeypatch.setenv("MYDEVICE_LIBRARY", str(library))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = {
@@ -19,6 +19,8 @@ _FENCE = re.compile(
 )
 _NOTE = re.compile(r"<!-- (?P<name>not run|exit status):? (?P<value>.*) -->")
 _FILE = re.compile(r"# (?P<name>[\w.-]+\.\w+)\n")
+_COMMENT = re.compile(r"(?:^| +)# (?![\w.-]+\.\w+$).*", re.MULTILINE)
+COMMENTED = ("sh", "python", "yaml", "toml")
 _LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 
 
@@ -54,6 +56,14 @@ def _blocks(text: str) -> Iterator[Block]:
             follows=end > 0 and not text[end : found.start()].strip(),
         )
         end = found.end()
+
+
+def without_comments(page: str) -> list[Block]:
+    """The blocks without what their comments say: a translated page has them in its own language."""
+    return [
+        structs.replace(block, text=_COMMENT.sub("#", block.text)) if block.language in COMMENTED else block
+        for block in blocks(page)
+    ]
 
 
 def inline_commands(page: str) -> list[str]:

@@ -21,7 +21,7 @@ from pytest_probe.model.baseline import Change, Compared, KeptCase, KeptOutput, 
 from pytest_probe.model.result import PortableId
 from pytest_probe.model.verdict import SEVERITY, Outcome
 
-# Elements below which a factor holds: benchmarks/gate_spread.py measures it, docs/gate.md shows what it found.
+# Elements below which a factor holds: benchmarks/gate_spread.py measures it, docs/ci.md shows what it found.
 CALIBRATED = ((10, 6.5), (30, 3.4), (math.inf, 1.8))
 # The same of noise ratios, which are the largest of all elements: for ratios above 1, whatever the number of elements.
 _NOISE_RATIO = 60.0

@@ -1,4 +1,4 @@
-"""A release that is added as docs/extending.md says, and what a wrong table says."""
+"""A release that is added as docs/architecture.md says, and what a wrong table says."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_probe.standards.tools.release import packaged_release, read_release
 from pytest_probe.standards.tools.tool import Compare
 from tests.support.asking import comparison
 
-PAGE = Path(__file__).parents[3] / "docs" / "extending.md"
+PAGE = Path(__file__).parents[3] / "docs" / "architecture.md"
 OTHER_TOOL = """
 help: the verdicts of a tool that we make up
 rule: status
