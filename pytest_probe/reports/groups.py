@@ -1,4 +1,4 @@
-"""Errors that are alike form a group: every report of a run begins with its groups.
+"""Errors that are alike form a group: every report of a run shows its groups.
 
 `group_of` alone says what is alike. Nothing depends on the order in which cases end, nor on the process that ran them.
 """

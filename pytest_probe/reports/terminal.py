@@ -207,14 +207,19 @@ def summary(reporter: pytest.TerminalReporter, tally: Tally, *, not_run: int, mo
             reporter.write_line(f"probe: {line}")
         return
     reporter.write_sep("=", "probe")
-    for line in (*group_lines(tally, width), *lines, *more):
+    for line in (*lines, *more, *group_lines(tally, width)):
         reporter.write_line(line)
 
 
 def group_lines(tally: Tally, width: int = WIDTH) -> Iterator[str]:
-    """The groups of errors, which a summary begins with."""
+    """The groups of errors, which a summary ends with: its end is what the screen shows."""
     for line in tally.groups.lines():
         yield from wrap(line, width=width)
+
+
+def more_line(number: int, kept: str) -> list[str]:
+    """What is said of so many that a list leaves out; kept is the file that has them all, "" for none."""
+    return [f"  and {number:,} more in {kept}" if kept else f"  and {number:,} more, with -rf"] if number > 0 else []
 
 
 def width_of(reporter: pytest.TerminalReporter) -> int:
