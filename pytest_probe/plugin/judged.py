@@ -116,4 +116,5 @@ class Judged(Struct):
             command=command,
             gate=("", ()) if worse is None else (worse.heading, worse.table),
             whole=probe.verbose,
+            width=probe.width,
         )
