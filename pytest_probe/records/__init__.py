@@ -18,6 +18,7 @@ from pytest_probe.model.dump import TENSOR_FOLDER, Call, Dump, Reader, Record
 from pytest_probe.records.api_accuracy_checker import CheckerReader
 from pytest_probe.records.labels import (
     captured_path,
+    labelled_path,
     labels,
     natural_order,
     ranks_beside,
@@ -107,6 +108,7 @@ __all__ = [
     "find_dumps",
     "is_part",
     "is_recognised",
+    "labelled_path",
     "labels",
     "module_path",
     "ranks_beside",
