@@ -101,6 +101,7 @@ class Judged(Struct):
         name: str,
         device: str,
         frame: Frame | None = None,
+        library: Frame | None = None,
         module: str = "",
         command: str = "",
     ) -> str:
@@ -111,6 +112,7 @@ class Judged(Struct):
             name=name,
             device=device,
             frame=frame,
+            library=library,
             module=module,
             saved=str(self.file()) if self.saves(probe) else "",
             command=command,

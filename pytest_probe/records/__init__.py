@@ -28,7 +28,7 @@ from pytest_probe.records.labels import (
     step_number,
 )
 from pytest_probe.records.msprobe import MsprobeReader
-from pytest_probe.records.msprobe.call_sites import module_path, user_frame
+from pytest_probe.records.msprobe.call_sites import library_frame, module_path, user_frame
 from pytest_probe.records.named_tensors import READERS as TENSOR_READERS
 from pytest_probe.records.paddle_lines import PaddleLinesReader, unreadable_line
 from pytest_probe.records.paddleapex import PaddleApexReader, whole_of, without_parts
@@ -110,6 +110,7 @@ __all__ = [
     "is_recognised",
     "labelled_path",
     "labels",
+    "library_frame",
     "module_path",
     "ranks_beside",
     "read_dump",

@@ -75,6 +75,7 @@ def failure(
     name: str,
     device: str,
     frame: Frame | None,
+    library: Frame | None = None,
     module: str = "",
     saved: str,
     command: str,
@@ -108,10 +109,12 @@ def failure(
             lines.append(f"  and {count(len(verdict.arguments) - len(rows), 'more argument')}, with -vv")
     for note in verdict.notes:
         lines += wrap(f"note: {note}", width=width)
-    if frame is not None or module or saved or command:
+    if frame is not None or library is not None or module or saved or command:
         lines.append("")
     if frame is not None:
-        lines += wrap(f"called at {frame.file}:{frame.line} in {frame.function}: {frame.code.strip()}", width=width)
+        lines += wrap(f"called at {_place(frame)}", width=width)
+    if library is not None:
+        lines += wrap(f"through {_place(library)}", width=width)
     if module:
         lines += wrap(f"of the module {module}", width=width)
     if saved:
@@ -120,6 +123,10 @@ def failure(
     if command:
         lines.append(f"to reproduce: {command}")
     return printable("\n".join(lines))
+
+
+def _place(frame: Frame) -> str:
+    return f"{frame.file}:{frame.line} in {frame.function}: {frame.code.strip()}"
 
 
 def _time(time: CaseTime) -> Iterator[str]:
