@@ -184,6 +184,7 @@ def _add_capture(commands: Any) -> None:
     parser.add_argument("-o", "--out", metavar="DIR", help="where the dump goes (default: dumps, or the file's)")
     parser.add_argument("--overwrite", action="store_true", help="remove the dump that an earlier run left there")
     parser.add_argument("--config", metavar="FILE", help="a configuration file, as msprobe's config.json")
+    parser.add_argument("--level", metavar="LEVEL", help="L1: API calls (default), L0: modules, mix: both")
     parser.add_argument("--task", metavar="TASK", help=f"one of {', '.join(TASKS)} (default: statistics)")
     parser.add_argument(
         "--step", metavar="N[,N-N...]", help="the steps to record, from 0 on, or all (default: 0, or the file's)"
@@ -246,6 +247,7 @@ def _program_capture(arguments: argparse.Namespace) -> MainCapture:
         return MainCapture(
             arguments.config,
             task=arguments.task,
+            level=arguments.level,
             dump_path=folder,
             step=step,
             # None: as the file says.

@@ -200,7 +200,7 @@ class CallHooks:
         """From the next `install` on record this model's modules; None: of that before. Raises SettingsError."""
         if not (model is None and self._placed):
             self._modules.follow(model)
-            self._placed = model is not None
+            self._placed = model is not None or self._modules.finds
 
     def remove(self) -> None:
         """Leave no hook."""

@@ -9,6 +9,7 @@ import dataclasses
 import itertools
 import sys
 import threading
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,7 +20,7 @@ from msgspec import UNSET, Struct
 from pytest_probe.capture.bindings import patched
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import Args, Kwargs
-from pytest_probe.capture.recorder import Recorder
+from pytest_probe.capture.recorder import Recorder, log
 from pytest_probe.capture.snapshot import ForwardEntry, NamedEntry, Parent
 from pytest_probe.errors import SettingsError
 
@@ -31,9 +32,10 @@ Watch: TypeAlias = Callable[[Sequence[Any]], None]
 
 
 class _KnownModule(Struct, frozen=True):
-    """A module of the model; its entries are named after stem, "Module.fc.Linear", empty for the model itself."""
+    """A module of the model, by a weak reference; its entries are named after stem, "Module.fc.Linear", empty for the
+    model itself."""
 
-    module: Any
+    module: Callable[[], Any]
     path: str
     stem: str
 
@@ -49,12 +51,14 @@ class ModuleCalls:
     would make them take another path, and do not see an exception.
 
     kind is the framework's class of modules, kind_name what users call it, prefix what their records begin with; atoms
-    are the classes whose values are not opened, though they may be sequences.
+    are the classes whose values are not opened, though they may be sequences. finds: where no model is given, is one
+    that is called by no other a model? Of several the paths of all but the first begin with the name of the class.
     """
 
     kind: type
     kind_name: str
     prefix = "Module"
+    finds = False
     atoms: tuple[type, ...]
 
     def __init__(self, config: CaptureConfig, hooks: CallHooks) -> None:
@@ -67,6 +71,7 @@ class ModuleCalls:
         self._recorder: Recorder | None = None
         self._nowhere: Parent = None if self._records else UNSET
         self._known: dict[int, _KnownModule] = {}
+        self._found = False
         self._counts: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
         self._thread = _Thread()
         self._patches = ExitStack()
@@ -98,16 +103,35 @@ class ModuleCalls:
         self._recorder = recorder
         # Anew each time: modules may have been added to the model.
         for prefix, model in self._models:
-            for name, module in self.named(model):
-                path = ".".join(filter(None, (prefix, name))).encode(errors="backslashreplace").decode()
-                stem = f"{self.prefix}.{path}.{type(module).__name__}" if name else ""
-                self._known.setdefault(id(module), _KnownModule(module, path, stem))
+            self._know(prefix, model)
         self._patches.enter_context(patched(self.kind, "__call__", self.called))
+
+    def _know(self, prefix: str, model: Any) -> None:
+        for name, module in self.named(model):
+            path = ".".join(filter(None, (prefix, name))).encode(errors="backslashreplace").decode()
+            stem = f"{self.prefix}.{path}.{type(module).__name__}" if name else ""
+            known = self._known.get(id(module))
+            if known is None or known.module() is not module:
+                self._known[id(module)] = _KnownModule(weakref.ref(module), path, stem)
+
+    def _known_of(self, module: Any) -> _KnownModule | None:
+        known = self._known.get(id(module))
+        if known is not None and known.module() is module:
+            return known
+        if self._models or not self.finds or self._thread.calls:
+            return None
+        try:
+            inside = next((name for name, _ in self.named(module) if name), "")
+            self._know(type(module).__name__ if self._found and inside else "", module)
+            self._found |= bool(inside)
+        except Exception as error:
+            log.warning("pytest-probe: a model has no paths (%s: %s)", type(error).__name__, error)
+        return self._known.get(id(module))
 
     def end(self) -> None:
         self._patches.close()
         self._recorder = None
-        self._known = {}
+        self._known, self._found = {}, False
 
     def restart(self) -> None:
         """Count calls anew."""
@@ -125,8 +149,8 @@ class ModuleCalls:
 
     def made(self, original: Callable[..., Any], module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call of a module's, and record it. Raises what the call raises."""
-        known = self._known.get(id(module))
         recorder = self._recorder
+        known = None if recorder is None else self._known_of(module)
         if known is None or recorder is None:
             return original(module, *args, **kwargs)
         calls = self._thread.calls
@@ -167,7 +191,7 @@ class ModuleCalls:
                     [self._opened(value) for value in args],
                     {key: self._opened(kwargs[key]) for key in kwargs},
                 )
-                parameters = self.parameters(known.module)
+                parameters = self.parameters(known.module())
                 where = self._hooks.stacks.number(sys._getframe()) if self._stacked else -1
                 body = ForwardEntry(is_recompute=self._hooks.stacks.recomputes(where))
                 if "input" in self._modes:
@@ -200,7 +224,7 @@ class ModuleCalls:
 
     def _checked(self, model: Any) -> Sequence[tuple[str, Any]]:
         """The models, each with the prefix of its paths: its number in a list, nothing for a single model."""
-        if model is None and self._level == "L1":
+        if model is None and (self.finds or self._level == "L1"):
             return ()
         several = isinstance(model, list | tuple)
         models = tuple(model) if several else (model,)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from pytest_probe import frameworks
@@ -20,9 +21,9 @@ from pytest_probe.capture.estimate import estimates, lines
 from pytest_probe.capture.framework import recording
 from pytest_probe.capture.imports import watch_imports
 from pytest_probe.capture.ranks import ANY_NUMBER, keep_rank, named_rank
-from pytest_probe.capture.recorder import log, say
+from pytest_probe.capture.recorder import NO_CALL, log, say
 from pytest_probe.capture.writer import Outcome
-from pytest_probe.errors import NotStarted
+from pytest_probe.errors import NotStarted, ProbeError
 
 # Framework by module.
 _NAMES = {frameworks.MODULES[name]: name for name in frameworks.RECORDED}
@@ -92,6 +93,8 @@ class MainCapture(ProgramCapture):
             folder.take(self._config.dump_path, rank, ranks, overwrite=self._config.overwrite)
         self._others = 0
         self._outcome = Outcome()
+        # The error that the program ended with.
+        self._ended: BaseException | None = None
         self._process, self._began = os.getpid(), _time_of_others()
 
     @contextmanager
@@ -107,7 +110,9 @@ class MainCapture(ProgramCapture):
                     self._others = others()
                     for debugger in self._debuggers.values():
                         self._outcome = self._outcome.with_process(debugger.finish())
-                    if not isinstance(sys.exc_info()[1], NotStarted):
+                    self._ended = sys.exc_info()[1]
+                    if not isinstance(self._ended, NotStarted):
+                        _show_first(self._ended)
                         self._announce()
                 self._steps.close()
 
@@ -138,9 +143,11 @@ class MainCapture(ProgramCapture):
             log.warning("pytest-probe: nothing was recorded: %s%s", why, hint)
 
     def _why_nothing(self) -> str:
+        reasons = [debugger.recorder.missing() for debugger in self._debuggers.values()]
+        if _is_shown(self._ended) and all(why.startswith(NO_CALL) for why in reasons):
+            return f"the program ended with {type(self._ended).__name__} before it made a call"
         if not self._imports:
             return f"the program imported none of {', '.join(frameworks.MODULES[name] for name in self._recorded)}"
-        reasons = [debugger.recorder.missing() for debugger in self._debuggers.values()]
         # One that is too old for us has no debugger, and has said so.
         return reasons[0] if reasons and all(reasons) else ""
 
@@ -187,6 +194,25 @@ def begin(told: Mapping[str, Any], recorded: Callable[[], None]) -> ChildCapture
     capture = ChildCapture(told["config"], recorded, **told["options"])
     atexit.register(capture.end)
     return capture
+
+
+def _is_shown(error: BaseException | None) -> bool:
+    """Does Python show this with a traceback when it ends the program? The command has words for its own."""
+    return error is not None and not isinstance(error, (SystemExit, ProbeError, BrokenPipeError))
+
+
+def _show_first(error: BaseException | None) -> None:
+    """Show what ended the program above what is said of the capture; Python, whose turn is later, passes over it."""
+    if error is None or not _is_shown(error):
+        return
+    show = sys.excepthook
+    safely(lambda: show(type(error), error, error.__traceback__))
+
+    def others(kind: type[BaseException], value: BaseException, traceback: TracebackType | None) -> None:
+        if value is not error:
+            show(kind, value, traceback)
+
+    sys.excepthook = others
 
 
 def _time_of_others() -> float:

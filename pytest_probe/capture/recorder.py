@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("pytest_probe")
 # The key of the warning that says which parts of a program are compiled, and so not seen.
 COMPILED = "compiled"
+# How the reason begins for which most captures are empty.
+NO_CALL = "the program made no call"
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
@@ -274,7 +276,7 @@ class Recorder:
         if self.config.task == "overflow_check":
             return ""
         unseen = self._warned.get(COMPILED, "").removeprefix("pytest-probe: ")
-        return unseen or "the program made no call that is asked for, or none that could be written"
+        return unseen or f"{NO_CALL} that is asked for, or none that could be written"
 
     def _speaks(self) -> bool:
         """Does this process speak for all? One of several ranks does."""

@@ -103,10 +103,12 @@ def fill_sample_from(address: int, number: int, where: Places, seen: Seen) -> bo
     return not may_be_frequent(repeats, count)
 
 
-def fill_not_finite(seen: Seen, wide: np.ndarray) -> None:
-    """The statistics of float64 data in which something is not finite, or overflows when it is squared."""
-    finite = wide[np.isfinite(wide)]
+def fill_not_finite(seen: Seen, values: np.ndarray) -> None:
+    """The statistics of data in which something is not finite, or overflows when it is squared."""
+    # Memory that nothing was written to holds NaN that signal where they are cast.
     with np.errstate(invalid="ignore", over="ignore"):
+        wide = values.astype(np.float64, copy=False)
+        finite = wide[np.isfinite(wide)]
         seen.max, seen.min = json_number(float(wide.max())), json_number(float(wide.min()))
         seen.mean = json_number(float(wide.mean()))
     if finite.size == wide.size:
@@ -157,15 +159,14 @@ def count_large(values: np.ndarray, seen: Seen) -> None:
         return
     if flat.dtype.kind == "c":
         flat = np.abs(flat)
-    elif flat.dtype == np.float16:
-        flat = flat.astype(np.float32)
-    high, low = flat.max().item(), flat.min().item()
-    seen.max, seen.min = high, low
     with np.errstate(invalid="ignore", over="ignore"):
+        flat = flat.astype(np.float32) if flat.dtype == np.float16 else flat
+        high, low = flat.max().item(), flat.min().item()
+        seen.max, seen.min = high, low
         total, squares = _sums(flat, max(high, -low), low >= 0 or high <= 0)
     seen.mean, seen.norm = total / flat.size, math.sqrt(squares)
     if not math.isfinite(squares):
-        fill_not_finite(seen, flat.astype(np.float64))
+        fill_not_finite(seen, flat)
 
 
 def _sums(flat: np.ndarray, top: float, one_sign: bool) -> tuple[float, float]:

@@ -178,6 +178,7 @@ def comparisons(
 
     alternatives, dependence = Alternatives(replay, how), Dependence(replay, direction)
     case = _compared_case(replay, call, direction, floats, narrowest, rounds)
+    case = replace(case, compared=sides.expected)
     sample = sides.sample if isinstance(sides.sample, Sampled) else None
 
     @cache

@@ -215,6 +215,8 @@ def _qualified_name(function: Callable[..., Any]) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     named = function if hasattr(function, "__qualname__") else type(function)
+    if "::" in (operator := frameworks.own_name(function)):
+        return operator
     return f"{named.__module__}.{named.__qualname__}"
 
 

@@ -37,18 +37,21 @@ from pytest_probe.system.text import printable
 from pytest_probe.user_errors import allowing_refusal
 
 _SIZES = ((1_000, "up to 1,000 elements"), (1_000_000, "up to 1,000,000"), (1_000_000_000, "up to 1,000,000,000"))
+# Classes of APIs that draw or copy, and APIs that fill.
+_COPIES, _FILLS = frozenset(("moves", "uninitialised", "random")), ("fill", "zero")
 USAGE_ERROR = 2
 
 
 class _Line(Struct, frozen=True):
     """One case as it is shown: dtype "" without floats, elements of all its tensors, verdict where it is skipped; weak
-    says why it will prove little."""
+    says why it will prove little. computes: does its API do more than to fill, to draw or to copy?"""
 
     case: Case
     dtype: str
     elements: int
     skip: Verdict | None
     weak: str = ""
+    computes: bool = False
 
     @property
     def text(self) -> str:
@@ -110,7 +113,8 @@ def run(arguments: argparse.Namespace) -> int:
             print(printable(f"  {note}"))
         unmatched = {glob for glob in unmatched if not matches(glob, dump.records)}
         apis |= apis_of([dump])
-        for line in _lines(dump, selection, asked.registry):
+        # What people look for first: what computes, each part in the order of calls.
+        for line in sorted(_lines(dump, selection, asked.registry), key=lambda line: not line.computes):
             print(printable(line.text))
             shown.append(line)
         asked.tell(dump.damage)
@@ -208,11 +212,13 @@ def _lines(dump: Dump, selection: Selection, registry: Registry) -> Iterator[_Li
             yield _Line(case, "", 0, Verdict("skip", "", str(error), error.kind))
             continue
         found = dtype or "+".join(floating_dtypes(call))
-        weak = ""
+        weak, computes = "", False
         with allowing_refusal():  # arguments that its API has not: the case says so
             bound = frameworks.signatures(dump.framework).bind(case.api, call.args, call.kwargs)
-            weak = predicted(call, direction, bound, classes_of(bound.name))
-        yield _Line(case, found, _elements(call), preview(case, registry), weak)
+            classes = classes_of(bound.name)
+            weak = predicted(call, direction, bound, classes)
+            computes = bool(found) and classes.isdisjoint(_COPIES) and bound.name not in _FILLS
+        yield _Line(case, found, _elements(call), preview(case, registry), weak, computes)
 
 
 def _elements(call: Call) -> int:
@@ -248,4 +254,4 @@ def _table(title: str, rows: Iterable[tuple[str, int]]) -> Iterator[str]:
     if cases:
         yield ""
         yield f"{title:<44} {'cases':>10} {'elements':>20}"
-        yield from (f"{name:<44} {count:>10,} {elements[name]:>20,}" for name, count in cases.most_common())
+        yield from (f"{name:<44} {cases[name]:>10,} {count:>20,}" for name, count in elements.most_common())

@@ -183,6 +183,12 @@ def environment() -> tuple[tuple[str, str], ...]:
 _MAKERS = {"torch._compile": ("_disable_dynamo", "fn")}
 
 
+def own_name(function: Callable[..., Any]) -> str:
+    """What a function calls itself; an operator of torch.library is an object, and named as torch.ops has it
+    ("mylib::softcap")."""
+    return str(getattr(function, "__name__", None) or getattr(function, "_qualname", "") or type(function).__name__)
+
+
 def without_wrapper(function: FunctionType) -> FunctionType:
     """The function that such a wrapper calls; any other function itself."""
     maker, inside = _MAKERS.get(str(function.__globals__.get("__name__")), ("", ""))

@@ -282,7 +282,8 @@ class ComparedCase(Struct, frozen=True):
     to, and where ("float16 at test_x.py:12"), "" for none. own_kernels is, in 16 bit, the kind of another device
     ("cuda") where the framework's own kernels run, else "". of_user tells that the function on the device is none of
     the framework's, inferred that nobody has named the API either: it is that of the reference. forward holds the
-    device's forward outputs, reference those of the reference, incoming the incoming gradients.
+    device's forward outputs, reference those of the reference, incoming the incoming gradients. compared is what the
+    reference says of all that is compared, by the names of the comparisons.
     """
 
     call: BoundCall
@@ -300,6 +301,7 @@ class ComparedCase(Struct, frozen=True):
     forward: Mapping[str, Any] = field(default_factory=dict)
     reference: Mapping[str, Any] = field(default_factory=dict)
     incoming: Mapping[str, AnyArray] = field(default_factory=dict)
+    compared: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Allowance(Struct, frozen=True):

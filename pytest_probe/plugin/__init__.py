@@ -150,13 +150,15 @@ def _asked(config: pytest.Config, option: options.Option[Any]) -> Any:
 
 
 def _find_captured(config: pytest.Config) -> None:
-    """Node ids say `rank0` for a folder `proc1234`: turn those of the command line into paths that exist."""
+    """Ids say `rank0` for a folder `proc1234`, and those of results have the end of a path: turn those of the command
+    line into paths that exist."""
     for index, arg in enumerate(config.args):
         path, separator, name = arg.partition("::")
-        if ("rank0" in path or "proc" in path) and not os.path.exists(config.invocation_params.dir / path):
-            from pytest_probe.records import captured_path
+        named = "rank0" in path or "proc" in path or (separator and not path.endswith(".py"))
+        if named and not os.path.exists(config.invocation_params.dir / path):
+            from pytest_probe.records import labelled_path
 
-            config.args[index] = f"{captured_path(config.invocation_params.dir / path)}{separator}{name}"
+            config.args[index] = f"{labelled_path(config.invocation_params.dir, path)}{separator}{name}"
 
 
 def _paths_given(config: pytest.Config) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pytest
 from msgspec.structs import replace
 
+from pytest_probe import frameworks
 from pytest_probe.check import Case, Checked, Checker, PreparedCall
 from pytest_probe.check.quantizers import check_quantizer, quantizer
 from pytest_probe.check.resolve import known_api
@@ -428,7 +429,7 @@ def _outside(error: BaseException | None) -> BaseException | None:
 def _name_of(function: Callable[..., Any]) -> str:
     while hasattr(function, "func"):
         function = function.func
-    return str(getattr(function, "__name__", type(function).__name__)).strip("<>")
+    return frameworks.own_name(function).strip("<>")
 
 
 def _refuse_tolerances(rtol: object, atol: object) -> None:

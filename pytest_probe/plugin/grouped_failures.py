@@ -14,17 +14,23 @@ import pytest
 
 from pytest_probe.model.result import Result
 from pytest_probe.plugin.session import VERBOSE
-from pytest_probe.reports.groups import GroupKey, GroupMember, Groups, Line
-from pytest_probe.reports.terminal import width_of, wrap
+from pytest_probe.reports.groups import Group, GroupKey, GroupMember, Groups, Line
+from pytest_probe.reports.terminal import more_line, width_of, wrap
 
 _OTHERS = "the others of this group, each in full with -vv:"
+# Cases of a group that are listed, and pytest's value of -r where the user gave none.
+_LISTED, _DEFAULT = 20, "fE"
 
 
 class GroupedFailures:
-    """What the failing items of dumps have in common; the failures of tests stay as they are."""
+    """What the failing items of dumps have in common; the failures of tests stay as they are. kept is the file that
+    keeps all results, "" where there is none."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: str = "") -> None:
         self._members: dict[str, GroupMember] = {}
+        self._kept = kept
+        self._all: list[Any] = []
+        self._unlisted: set[str] = set()
 
     def add(self, item: str, results: Sequence[Result], place: Line) -> None:
         """item: the node id. An item that runs again counts by its last run."""
@@ -37,7 +43,7 @@ class GroupedFailures:
 
     def shorten(self, reporter: pytest.TerminalReporter) -> None:
         """Before the terminal prints failures. From -vv on it prints all as they are."""
-        if reporter.verbosity >= VERBOSE or reporter.config.option.tbstyle in ("line", "no"):
+        if reporter.verbosity >= VERBOSE:
             return
         groups = Groups()
         reports: dict[GroupKey, list[tuple[GroupMember, Any]]] = {}
@@ -46,18 +52,37 @@ class GroupedFailures:
             if member is not None:
                 groups.add(member)
                 reports.setdefault(member.key, []).append((member, report))
-        width = width_of(reporter)
+        lists_all = reporter.config.option.reportchars != _DEFAULT
         for key, found in reports.items():
-            if len(found) < 2:
-                continue
-            group = groups.found[key]
-            (_, first), *others = sorted(found, key=lambda pair: pair[0].order)
-            lines = [f"  {member.line(group.first)}" for member, _ in others]
-            lines = [line if len(line) <= width else f"{line[: width - 3]}..." for line in lines]
-            first.longrepr = _FirstOfGroup(first.longrepr, "\n".join(wrap(group.line, width=width)), "\n".join(lines))
-            for _, report in others:
-                # pytest's own mark for a failure that the user has seen: its summary passes over it, and counts it.
-                report._pdbshown = True
+            found.sort(key=lambda pair: pair[0].order)
+            self._unlisted |= {report.nodeid for _, report in found[_LISTED:] if not lists_all}
+            if len(found) > 1 and reporter.config.option.tbstyle not in ("line", "no"):
+                self._join(groups.found[key], found, width_of(reporter))
+
+    def _join(self, group: Group, found: Sequence[tuple[GroupMember, Any]], width: int) -> None:
+        (_, first), *others = found
+        lines = [f"  {member.line(group.first)}" for member, _ in others[:_LISTED]]
+        lines = [line if len(line) <= width else f"{line[: width - 3]}..." for line in lines]
+        lines += more_line(len(others) - _LISTED, self._kept)
+        first.longrepr = _FirstOfGroup(first.longrepr, "\n".join(wrap(group.line, width=width)), "\n".join(lines))
+        for _, report in others:
+            # pytest's own mark for a failure that the user has seen: its summary passes over it, and counts it.
+            report._pdbshown = True
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """When other plugins have read what failed, and before pytest lists it."""
+        if self._unlisted:
+            self._all = terminalreporter.stats["failed"]
+            listed = [report for report in self._all if report.nodeid not in self._unlisted]
+            terminalreporter.stats["failed"] = listed
+
+    def restore(self, reporter: pytest.TerminalReporter) -> None:
+        """When pytest has listed what failed: say how much it left out, and let it count all."""
+        if self._all:
+            reporter.stats["failed"] = self._all
+            if reporter.reportchars and not reporter.no_summary:
+                reporter.write_line("".join(more_line(len(self._unlisted), self._kept)).strip())
 
 
 class _FirstOfGroup:

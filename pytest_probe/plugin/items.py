@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import cache, cached_property
 from os import PathLike
@@ -22,7 +22,7 @@ from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.report_results import carry
 from pytest_probe.plugin.reproduce import item_command, saved_file
 from pytest_probe.plugin.session import Probe
-from pytest_probe.records import module_path, user_frame
+from pytest_probe.records import library_frame, module_path, user_frame
 from pytest_probe.reports import junit
 from pytest_probe.reports.results_file import UNWRITTEN
 from pytest_probe.system.text import printable, printable_line
@@ -298,6 +298,7 @@ class ProbeItem(NoticeItem):
             name=self.name,
             device=self._device,
             frame=frame_of(self.case),
+            library=library_frame(stack_of(self.case)),
             module=module_of(self.case),
             command=self._command(),
         )
@@ -316,7 +317,7 @@ class ProbeItem(NoticeItem):
             gate=None if self.judged is None else self.judged.compared,
             folded=self.folded,
             place=(self.probe.place_of(self.case) if self.place is None else self.place) if placed else None,
-            module=module_of(self.case) if plots else "",
+            module=module_of(self.case) if placed else "",
             details=None if self.judged is None else self.judged.details,
             frameworks=self.probe.sides_of(self.case.dump.framework),
         )
@@ -339,7 +340,11 @@ class ProbeItem(NoticeItem):
 
 def frame_of(case: Case) -> Frame | None:
     """The line of the user's script that made the call, where the dump knows it."""
-    return user_frame(case.dump.stack(f"{case.record.name}.{case.direction}"))
+    return user_frame(stack_of(case))
+
+
+def stack_of(case: Case) -> Iterable[Frame]:
+    return case.dump.stack(f"{case.record.name}.{case.direction}")
 
 
 def module_of(case: Case) -> str:

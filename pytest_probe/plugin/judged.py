@@ -101,6 +101,7 @@ class Judged(Struct):
         name: str,
         device: str,
         frame: Frame | None = None,
+        library: Frame | None = None,
         module: str = "",
         command: str = "",
     ) -> str:
@@ -111,9 +112,11 @@ class Judged(Struct):
             name=name,
             device=device,
             frame=frame,
+            library=library,
             module=module,
             saved=str(self.file()) if self.saves(probe) else "",
             command=command,
             gate=("", ()) if worse is None else (worse.heading, worse.table),
             whole=probe.verbose,
+            width=probe.width,
         )

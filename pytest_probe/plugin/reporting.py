@@ -15,6 +15,7 @@ import pytest
 from pytest_probe import frameworks
 from pytest_probe.model.dump import Frame
 from pytest_probe.model.result import PortableId, Result
+from pytest_probe.option_types import RESULTS
 from pytest_probe.plugin import header
 from pytest_probe.plugin.collectors import DAMAGED
 from pytest_probe.plugin.feature import Summary
@@ -50,7 +51,9 @@ class Reporting:
         # Cases that another side has, and that it has not.
         self._compared = Counter[bool]()
         self._finished = 0
-        self._failures = GroupedFailures()
+        out = probe.settings.out
+        self._failures = GroupedFailures("" if out is None else str(out / RESULTS))
+        probe.config.pluginmanager.register(self._failures)
         # Lines of results, and the line of the program that made the call, or of a test.
         self._held: dict[str, tuple[str, Line]] = {}
         self._repeated: set[str] = set()
@@ -66,7 +69,6 @@ class Reporting:
         self.header = header.header(probe, devices, self.dumps, self._unmatched, later=later)
         self._damaged = probe.dumps.damaged() if self._runs else {}
         self._reported: set[PortableId] = set()
-        out = probe.settings.out
         self.run = _run(probe, devices) if self._runs and (out or probe.has("needs run")) else {}
         self._without_result: list[str] = []
         self._selected = False
@@ -209,7 +211,11 @@ class Reporting:
             return report.outcome, LETTERS[report.outcome], f"{report.outcome.upper()}{folded}{words}"
         return None
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
+        """Below pytest's own, so that the groups of errors stand at the end of the screen."""
+        yield
+        self._failures.restore(terminalreporter)
         width = terminal.width_of(terminalreporter)
         summary = self.summary(width)
         if self._runs and not self._probe.config.getoption("no_summary", False):

@@ -16,6 +16,7 @@ from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.command_line import moves_rootdir
 from pytest_probe.plugin.run_dumps import address
 from pytest_probe.plugin.session import Probe
+from pytest_probe.records import stable_path
 from pytest_probe.reports.tables import saved_path
 from pytest_probe.system.files import replacing
 from pytest_probe.user_errors import first_line
@@ -39,7 +40,8 @@ def item_command(
     entry = name.removesuffix(f"[{dtype}]")
     file, separator, inside = address(path).partition("::")
     if "::" not in entry and "[" not in entry and not moves_rootdir(probe.config.rootpath, Path(file)):
-        target = os.path.relpath(file, probe.config.invocation_params.dir)
+        # As in the node id.
+        target = os.path.relpath(stable_path(Path(file)), probe.config.invocation_params.dir)
         target = _quoted(f"{target}{separator}{inside}::{name}")
     else:
         target = f"--probe-dump={shlex.quote(str(path))}"

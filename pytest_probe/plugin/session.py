@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -58,6 +59,8 @@ class Probe:
         self.registry = registry
         worker: dict[str, Any] = getattr(config, "workerinput", {})
         self.workers: int = worker.get("workercount", 1)
+        # The columns of the terminal, which a worker does not have, and nobody while output is captured.
+        self.width: int = worker.get("probe_width") or max(shutil.get_terminal_size().columns, 40)
         self._slot: int | None = worker.get("probe_slot")
         self._given_device: str | None = worker.get("probe_device") or next(iter(settings.devices), None)
         self.dumps = RunDumps(config, settings, registry.readers, positional)

@@ -112,6 +112,7 @@ class Controller:
     def pytest_configure_node(self, node: Any) -> None:
         for feature in self._probe.features:
             node.workerinput.update(feature.for_workers())
+        node.workerinput["probe_width"] = self._probe.width
         node.workerinput["probe_running"] = str(self.folder)
         node.workerinput[STARTED_IN] = str(self._probe.config.invocation_params.dir)
         node.workerinput["probe_split"] = self._probe.config.getoption("dist") == "worksteal"

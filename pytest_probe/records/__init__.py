@@ -18,6 +18,7 @@ from pytest_probe.model.dump import TENSOR_FOLDER, Call, Dump, Reader, Record
 from pytest_probe.records.api_accuracy_checker import CheckerReader
 from pytest_probe.records.labels import (
     captured_path,
+    labelled_path,
     labels,
     natural_order,
     ranks_beside,
@@ -27,7 +28,7 @@ from pytest_probe.records.labels import (
     step_number,
 )
 from pytest_probe.records.msprobe import MsprobeReader
-from pytest_probe.records.msprobe.call_sites import module_path, user_frame
+from pytest_probe.records.msprobe.call_sites import library_frame, module_path, user_frame
 from pytest_probe.records.named_tensors import READERS as TENSOR_READERS
 from pytest_probe.records.paddle_lines import PaddleLinesReader, unreadable_line
 from pytest_probe.records.paddleapex import PaddleApexReader, whole_of, without_parts
@@ -107,7 +108,9 @@ __all__ = [
     "find_dumps",
     "is_part",
     "is_recognised",
+    "labelled_path",
     "labels",
+    "library_frame",
     "module_path",
     "ranks_beside",
     "read_dump",

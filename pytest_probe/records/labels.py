@@ -112,6 +112,16 @@ def captured_path(path: Path) -> Path:
     return found
 
 
+def labelled_path(folder: Path, label: str) -> Path:
+    """The file that is called so: by its path from the folder, or by the end of it, where just one there has it."""
+    named = captured_path(folder / label)
+    if named.exists():
+        return named
+    below = folder.rglob(Path(label).name) if Path(label).name else ()
+    found = [each for each in below if stable_path(each).as_posix().endswith(f"/{label}")]
+    return found[0] if len(found) == 1 else named
+
+
 def _without_number(folder: Path, others: set[str]) -> str:
     names = {folder.name, *others, *_names(folder.parent)}
     processes = sorted((Path(name) for name in names if _PROCESS.fullmatch(name)), key=natural_order)

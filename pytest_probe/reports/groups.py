@@ -1,4 +1,4 @@
-"""Errors that are alike form a group: every report of a run begins with its groups.
+"""Errors that are alike form a group: every report of a run shows its groups.
 
 `group_of` alone says what is alike. Nothing depends on the order in which cases end, nor on the process that ran them.
 """
@@ -73,7 +73,8 @@ class GroupMember(Struct, frozen=True):
     def of(cls, result: Result, place: Line = NO_LINE) -> GroupMember:
         """place: the line of the program, where the result does not tell it."""
         file, line = place
-        where = place_of(result) or ("" if line is None else place_words(file, line + 1))
+        line_of = place_of(result) or ("" if line is None else place_words(file, line + 1))
+        where = ", ".join(filter(None, (result.module, line_of)))
         id, at = result.portable_id, result.place
         backward = result.direction == "backward"
         order = (id.label, 2, 0, id.name) if at is None else (id.label, int(backward), -at if backward else at, id.name)

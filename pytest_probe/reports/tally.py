@@ -112,6 +112,11 @@ class Worst(Struct):
     verdict: Outcome = "skip"
     bound: bool = False
 
+    @property
+    def within(self) -> bool:
+        """Is the ratio only known to be below the limit?"""
+        return self.bound and self.verdict == "pass"
+
 
 class Tally(Struct):
     """What a run adds up to, kept small: no result is held.
@@ -169,5 +174,5 @@ class Tally(Struct):
 
     def ranking(self, count: int) -> Sequence[Worst]:
         """The `count` worst APIs by noise ratio, without APIs that reach no ratio above 0."""
-        ranked = sorted(self.apis.values(), key=lambda worst: -rank(worst.ratio))
+        ranked = sorted(self.apis.values(), key=lambda worst: (worst.within, -rank(worst.ratio)))
         return [worst for worst in ranked[:count] if not worst.ratio <= 0]

@@ -25,6 +25,7 @@ _ARGUMENTS = 10
 _QUICK = (
     "causes that need further runs were not tried after so many errors of this API; -vv, or the command below, does"
 )
+_NOISE_RATIO = "noise ratio"
 _ORDER = ("pass", PASS_SELF, "warning", "error", "skip")
 # Width of the names in the table, in a terminal of WIDTH columns; and the least, the heading's.
 _API_WIDTH, _SHORTEST = 40, 25
@@ -74,26 +75,31 @@ def failure(
     name: str,
     device: str,
     frame: Frame | None,
+    library: Frame | None = None,
     module: str = "",
     saved: str,
     command: str,
     gate: tuple[str, Sequence[str]] = ("", ()),
     whole: bool = False,
+    width: int = WIDTH,
 ) -> str:
-    """The text of a case that failed: what a kernel engineer needs and nothing else. gate: what it is compared with the
-    baseline, and the lines that show it. whole: with all arguments."""
+    """The text of a case that failed: what a kernel engineer needs and nothing else, in so many columns. gate: what it
+    is compared with the baseline, and the lines that show it. whole: with all arguments."""
     beside, shown = gate
     dtype = f" in {verdict.dtype}" if verdict.dtype else ""
     # A project's own function may run anywhere.
     where = f" by {verdict.replaced}" if verdict.replaced else f" on {device}" if device else ""
     lines = [f"{name}{dtype}{where}: {verdict.verdict}{f', {beside}' if beside else ''}"]
     if verdict.reason and (verdict.kind or not any(output.reason for output in verdict.outputs)):
-        lines += wrap(verdict.reason, "")
+        lines += wrap(verdict.reason, "", width=width)
     # Outputs that pass, of a case that passes or takes too long, say nothing of what got worse.
     shows = verdict.verdict != "pass" if beside else not verdict.kind
     failed = [output for output in verdict.outputs if output.verdict in ("error", "warning")]
+    # Said once, where it is first read.
+    meaning = "(noise ratio: the error less the output's own rounding, divided by what rounding inside explains)"
     for output in failed if shows else ():
-        lines += _output(output)
+        lines += _output(output, width, meaning if _NOISE_RATIO in output.reason else "")
+        meaning = "" if _NOISE_RATIO in output.reason else meaning
     lines += _time(verdict.time) if verdict.kind and verdict.time is not None else ()
     lines += shown
     if verdict.arguments:
@@ -102,19 +108,25 @@ def failure(
         if len(verdict.arguments) > len(rows):
             lines.append(f"  and {count(len(verdict.arguments) - len(rows), 'more argument')}, with -vv")
     for note in verdict.notes:
-        lines += wrap(f"note: {note}")
-    if frame is not None or module or saved or command:
+        lines += wrap(f"note: {note}", width=width)
+    if frame is not None or library is not None or module or saved or command:
         lines.append("")
     if frame is not None:
-        lines += wrap(f"called at {frame.file}:{frame.line} in {frame.function}: {frame.code.strip()}")
+        lines += wrap(f"called at {_place(frame)}", width=width)
+    if library is not None:
+        lines += wrap(f"through {_place(library)}", width=width)
     if module:
-        lines += wrap(f"of the module {module}")
+        lines += wrap(f"of the module {module}", width=width)
     if saved:
         does = "prints what was saved" if verdict.replaced else "makes the call with the framework alone"
         lines.append(f"saved in {saved}; the .py beside it {does}")
     if command:
         lines.append(f"to reproduce: {command}")
     return printable("\n".join(lines))
+
+
+def _place(frame: Frame) -> str:
+    return f"{frame.file}:{frame.line} in {frame.function}: {frame.code.strip()}"
 
 
 def _time(time: CaseTime) -> Iterator[str]:
@@ -134,18 +146,32 @@ def _us(number: float | None) -> str:
     return "" if number is None else microseconds(number)
 
 
-def _output(output: OutputVerdict) -> Iterator[str]:
-    reason = f": {output.reason}" if output.reason else ""
+def _output(output: OutputVerdict, width: int, meaning: str) -> Iterator[str]:
+    limit = number(output.metrics.get("noise_ratio_limit"))
+    beyond = [each for each in output.worst if not each.ratio <= limit]
+    reasons = "; ".join(filter(None, (_off_by(beyond[0], limit) if beyond else "", output.reason)))
+    reason = f": {reasons}" if reasons else ""
     standard = f" ({output.standard})" if output.standard else ""
     yield ""
     # Of what is no tensor there is neither.
     tensor = f" {shape_text(output.shape)} {output.dtype}" if output.dtype else ""
-    yield from wrap(f"{output.name}{tensor}: {output.verdict}{standard}{reason}")
+    yield from wrap(f"{output.name}{tensor}: {output.verdict}{standard}{reason}", width=width)
+    yield from wrap(meaning, "    ", "  ", width)
     if output.diagnosis is not None:
-        yield from _diagnosis(output.diagnosis, sampled="sampled" in output.metrics)
+        yield from _diagnosis(output.diagnosis, width, sampled="sampled" in output.metrics)
     # The worst elements that the limit does not allow; where it allows all, something else failed: the worst.
-    limit = number(output.metrics.get("noise_ratio_limit"))
-    yield from element_lines([each for each in output.worst if not each.ratio <= limit] or output.worst[:1])
+    yield from element_lines(beyond or output.worst[:1])
+
+
+def _off_by(worst: Element, limit: float) -> str:
+    """How far an element is off, and how far it may be, in the units of its values; "" where a ratio is not known."""
+    actual, expected = worst.actual, worst.expected
+    if isinstance(actual, str) or isinstance(expected, str) or not limit < worst.ratio < math.inf or not worst.ulp:
+        return ""
+    off = abs(actual - expected)
+    # Half an ulp is granted, and the ratio is that of the rest.
+    half = off / worst.ulp / 2
+    return f"off by {off:.2g}, allowed {limit / worst.ratio * (off - half) + half:.2g}" if off < math.inf else ""
 
 
 def element_lines(elements: Sequence[Element]) -> Iterator[str]:
@@ -153,25 +179,25 @@ def element_lines(elements: Sequence[Element]) -> Iterator[str]:
     with_ratio = any(element.ratio == element.ratio for element in elements)
     if elements:
         ratio = f" {'ratio':>10}" if with_ratio else ""
-        yield f"  {'index':<18} {'actual':>17} {'expected':>17} {'ULP':>10}{ratio}"
+        yield f"  {'index':<18} {'actual':>17} {'expected':>17}{ratio} {'ULP':>10}"
     for each in elements:
         index = f"[{', '.join(map(str, each.index))}]"
         ratio = f" {each.ratio:>10.4g}" if with_ratio else ""
-        yield f"  {index:<18} {_value(each.actual):>17} {_value(each.expected):>17} {each.ulp:>10.4g}{ratio}"
+        yield f"  {index:<18} {_value(each.actual):>17} {_value(each.expected):>17}{ratio} {each.ulp:>10.4g}"
 
 
-def _diagnosis(found: Diagnosis, *, sampled: bool) -> Iterator[str]:
+def _diagnosis(found: Diagnosis, width: int, *, sampled: bool) -> Iterator[str]:
     """How much is wrong, where, what it looks like, and how the errors are spread."""
     where = f": {found.where}" if found.where else ""
     elements = "sampled elements" if sampled else "elements"
     if found.size > 1:
         share = 100 * found.wrong / found.size
         part = f"{share:.2g} %" if share < 99.5 else "all" if found.wrong == found.size else "nearly all"
-        yield from wrap(f"wrong: {found.wrong:,} of {found.size:,} {elements} ({part}){where}", "    ", "  ")
+        yield from wrap(f"wrong: {found.wrong:,} of {found.size:,} {elements} ({part}){where}", "    ", "  ", width)
     if found.cause:
-        yield from wrap(f"looks like: {found.cause}", "    ", "  ")
-    if found.quick:
-        yield from wrap(_QUICK, "    ", "  ")
+        yield from wrap(f"looks like: {found.cause}", "    ", "  ", width)
+    elif found.quick:
+        yield from wrap(_QUICK, "    ", "  ", width)
     counts = [f"{name}: {actual:,}, expected {expected:,}" for name, (actual, expected) in found.not_finite.items()]
     if counts:
         yield f"  {'; '.join(counts)}"
@@ -207,14 +233,19 @@ def summary(reporter: pytest.TerminalReporter, tally: Tally, *, not_run: int, mo
             reporter.write_line(f"probe: {line}")
         return
     reporter.write_sep("=", "probe")
-    for line in (*group_lines(tally, width), *lines, *more):
+    for line in (*lines, *more, *group_lines(tally, width)):
         reporter.write_line(line)
 
 
 def group_lines(tally: Tally, width: int = WIDTH) -> Iterator[str]:
-    """The groups of errors, which a summary begins with."""
+    """The groups of errors, which a summary ends with: its end is what the screen shows."""
     for line in tally.groups.lines():
         yield from wrap(line, width=width)
+
+
+def more_line(number: int, kept: str) -> list[str]:
+    """What is said of so many that a list leaves out; kept is the file that has them all, "" for none."""
+    return [f"  and {number:,} more in {kept}" if kept else f"  and {number:,} more, with -rf"] if number > 0 else []
 
 
 def width_of(reporter: pytest.TerminalReporter) -> int:
@@ -293,5 +324,5 @@ def _ranked(ranking: Sequence[Worst], width: int) -> Iterator[str]:
         # So many ULP where all is well only say that the reference is near zero.
         says_nothing = math.isnan(worst.ulp) or (worst.verdict == "pass" and worst.ulp > _MANY_ULP)
         ulp = "" if says_nothing else f"{worst.ulp:.4g}"
-        ratio = f"{'<= ' if worst.bound else ''}{worst.ratio:.4g}"
+        ratio = "below" if worst.within else f"{worst.ratio:.4g}"
         yield f"{api:<{names}} {ratio:>10} {worst.limit:>8.4g} {ulp:>10} {worst.verdict:>7}"

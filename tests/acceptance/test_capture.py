@@ -191,6 +191,25 @@ def test_nothing_recorded_is_a_warning_and_a_status(
     assert not (tmp_path / "dumps").exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import torch, no_such_module", "nothing was recorded: the program ended with ModuleNotFoundError before it"),
+        ("import no_such_module", "nothing was recorded: the program ended with ModuleNotFoundError before it"),
+        ("import torch; torch.ones(2); import no_such_module", "recorded 1 call of 1 step"),
+    ],
+)
+def test_a_program_that_dies_shows_its_traceback_first(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "train.py").write_text(text)
+    ran = captured_anew(tmp_path, "train.py")
+    traceback, error, last = ran.stderr.rpartition("ModuleNotFoundError: No module named 'no_such_module'\n")
+    assert (ran.returncode, bool(error)) == (1, True)
+    assert traceback.startswith("Traceback (most recent call last):")
+    assert traceback.count("Traceback") == 1
+    assert last.startswith(f"pytest-probe: {said}")
+    assert last.count("\n") == 1
+
+
 @pytest.mark.parametrize("compiled", ["as-is", "eager"])
 def test_what_is_compiled_is_recorded_where_that_is_asked_for(tmp_path: Path, compiled: str) -> None:
     text = "import torch\nf = torch.compile(lambda x: x.sin(), backend='eager')\nf(f(torch.ones(2)))\n"

@@ -64,7 +64,7 @@ def test_a_failure_shows_the_items_text_and_the_users_line(pytester: pytest.Pyte
         [
             ">       probe.check(bad_gelu, *",
             "E       CheckFailed: bad_gelu.1.forward in bfloat16 on cpu: error",
-            "E       output.0 [[]64, 32[]] bfloat16: error (noise): noise ratio *",
+            "E       output.0 [[]64, 32[]] bfloat16: error (noise): off by 0.0*, allowed 0.00*",
             "E         index  *",
             "E         input.0  [[]64, 32[]]  bfloat16  *",
             "E       bad_gelu.1.backward in bfloat16 on cpu: error",

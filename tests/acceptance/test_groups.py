@@ -49,9 +49,11 @@ def test_the_first_of_a_group_is_shown_in_full(faulty: pytest.Pytester, workers:
     ]
     assert all(len(line) <= 80 for line in others)
     summary = result.outlines.index("==================================== probe =====================================")
-    joined = " ".join(map(str.strip, result.outlines[summary + 1 : summary + 6]))
-    assert joined.startswith(LINE)
-    assert "5 cases, 5 error" in joined.partition("1 error: 3 of 6 elements differ")[2]
+    assert result.outlines[summary + 1] == "5 cases, 5 error"
+    # The groups are the last that the screen shows.
+    ends = " ".join(map(str.strip, result.outlines[summary + 1 : -1])).partition(LINE)[2]
+    assert ends.strip().startswith("1 error: 3 of 6 elements differ")
+    assert "FAILED" not in ends
     # Each failure counts, and the short summary has the cause before the numbers.
     found = re.findall(r"^FAILED dump\.json::Functional\.linear\.\d\.forward - all", result.stdout.str(), re.MULTILINE)
     assert len(found) == 4
@@ -108,3 +110,44 @@ def test_a_test_that_fails_keeps_its_own_text(pytester: pytest.Pytester) -> None
     result.assert_outcomes(failed=3)
     assert len(re.findall(r"^E +to reproduce: ", result.stdout.str(), re.MULTILINE)) == 3
     assert "3 errors: looks like all times 1.5, lambda, first at test_mine.py:" in result.stdout.str()
+
+
+@pytest.fixture
+def many(pytester: pytest.Pytester, make_dump: DumpMaker) -> pytest.Pytester:
+    """30 failures of one cause."""
+    make_dump(data={f"Functional.linear.{n}.forward": entries()["Functional.linear.0.forward"] for n in range(30)})
+    pytester.makeconftest(FAULTS)
+    return pytester
+
+
+def listed(result: pytest.RunResult) -> tuple[int, int]:
+    """The lines of the group's other cases, and pytest's own lines of failures."""
+    text = result.stdout.str()
+    return len(re.findall(r"^  linear\.\d+\.forward ", text, re.MULTILINE)), text.count("\nFAILED ")
+
+
+def test_of_a_large_group_twenty_cases_are_listed(many: pytest.Pytester) -> None:
+    result = many.runpytest("--probe-dump=dump.json")
+    result.assert_outcomes(failed=30)
+    assert listed(result) == (20, 20)
+    assert {"  and 9 more, with -rf", "and 10 more, with -rf"} <= set(result.outlines)
+    assert result.outlines[-1].strip("= ").startswith("30 failed")
+
+
+@pytest.mark.parametrize("options", [["-ra"], ["-rA"], ["-rf"], ["-vv"]])
+def test_who_asks_for_all_failures_gets_them(many: pytest.Pytester, options: list[str]) -> None:
+    assert listed(many.runpytest("--probe-dump=dump.json", *options))[1] == 30
+
+
+def test_the_file_that_has_the_others_is_named(many: pytest.Pytester) -> None:
+    result = many.runpytest("--probe-dump=dump.json", "--probe-out=out", "-n2")
+    result.assert_outcomes(failed=30)
+    assert listed(result) == (20, 20)
+    assert any(line.startswith("and 10 more in ") and line.endswith("results.jsonl") for line in result.outlines)
+
+
+def test_other_plugins_read_all_that_failed(many: pytest.Pytester) -> None:
+    (many.path / "conftest.py").open("a").write(
+        "\ndef pytest_terminal_summary(terminalreporter):\n    print('read', len(terminalreporter.stats['failed']))\n"
+    )
+    many.runpytest("--probe-dump=dump.json").stdout.fnmatch_lines(["read 30"])

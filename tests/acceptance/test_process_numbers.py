@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -54,6 +55,24 @@ def test_an_id_is_a_path_of_the_command_line(pytester: pytest.Pytester, make_dum
     assert collect(pytester, "run/step1/proc4711/dump.json") == IDS[2:]
 
 
+@pytest.mark.usefixtures("planted")
+def test_every_id_of_a_report_is_one(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    """Node id, command and portable id run when they are pasted."""
+    capture(make_dump, 4711)
+    step = "run/step0/rank0/dump.json"
+    result = pytester.runpytest("--probe-dump=run/step0", "--probe-out=out")
+    (id, *_) = [json.loads(line)["id"] for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
+    name = id.partition("::")[2]
+    assert id == f"dump.json::{name}"
+    assert "proc4711" not in result.stdout.str().partition("collected")[2]
+    assert collect(pytester, f"{step}::{name}") == [f"{step}::{name}"]
+    # Two steps have that label: a longer one is needed.
+    assert collect(pytester, f"step0/rank0/{id}") == [f"{step}::{name}"]
+    assert collect(pytester, id) == []
+    shutil.rmtree(pytester.path / "run/step1")
+    assert collect(pytester, id) == [f"{step}::{name}"]
+
+
 def test_several_are_numbered_and_ranks_kept(pytester: pytest.Pytester, make_dump: DumpMaker, tmp_path: Path) -> None:
     for folder in ("proc99", "proc100", "rank0"):
         make_dump(f"run/{folder}/dump.json", {ARGMAX: entries()[ARGMAX]})
@@ -69,6 +88,6 @@ def test_a_worker_that_dies_is_reported_by_it(pytester: pytest.Pytester, make_du
     with (pytester.path / "conftest.py").open("a") as conftest:
         conftest.write("\ndef pytest_runtest_call(item):\n    import os\n    'argmax' in item.name and os._exit(1)\n")
     result = pytester.runpytest("--probe-dump=run", "-n1", "--probe-out=out")
-    result.stdout.fnmatch_lines(["*the process died with exit status 1*", "to reproduce: *proc99/dump.json*"])
+    result.stdout.fnmatch_lines(["*the process died with exit status 1*", "to reproduce: *rank0/dump.json*"])
     results = [json.loads(line)["id"] for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
     assert sorted(results) == [f"dump.json::{RELU}", f"dump.json::{ARGMAX}"]

@@ -23,7 +23,9 @@ def shortened(failures: GroupedFailures) -> list[str]:
     """The texts of the failures that are left of all that failed once, those of others as one word."""
     reports = [SimpleNamespace(nodeid=item_of(number), longrepr=f"failure of {number}") for number in CASES]
     writer = SimpleNamespace(fullwidth=80)
-    config = SimpleNamespace(option=SimpleNamespace(tbstyle="auto"), get_terminal_writer=lambda: writer)
+    config = SimpleNamespace(
+        option=SimpleNamespace(tbstyle="auto", reportchars="fE"), get_terminal_writer=lambda: writer
+    )
     reporter: Any = SimpleNamespace(verbosity=0, config=config, stats={"failed": reports})
     failures.shorten(reporter)
     return ["shortened" if hasattr(each, "_pdbshown") else str(each.longrepr) for each in reports]

@@ -43,8 +43,9 @@ def test_what_is_sampled() -> None:
 
 def test_failure() -> None:
     worst = (Element((1, 2), 0.75, 0.25, 4096.0, 512.0), Element((0, 0), "1+2j", math.inf, math.inf, math.nan))
+    limit: dict[str, Metric] = {"noise_ratio_limit": 64.0}
     outputs = (
-        OutputVerdict("output.0", (2, 3), "float32", "error", "noise", "noise ratio 512 (limit 64)", {}, worst),
+        OutputVerdict("output.0", (2, 3), "float32", "error", "noise", "noise ratio 512 (limit 64)", limit, worst),
         OutputVerdict("output.1", (), "int64", "pass", "exact"),
     )
     arguments = (ArgumentRow("input.0", (2, 3), "float32", "-1 .. 1"), ArgumentRow("p", None, "float", "0.5"))
@@ -59,10 +60,13 @@ def test_failure() -> None:
     assert text.splitlines() == [
         "Torch.add.0.forward in float32 on cuda:0: error",
         "",
-        "output.0 [2, 3] float32: error (noise): noise ratio 512 (limit 64)",
-        "  index                         actual          expected        ULP      ratio",
-        "  [1, 2]                          0.75              0.25       4096        512",
-        "  [0, 0]                          1+2j               inf        inf        nan",
+        "output.0 [2, 3] float32: error (noise): off by 0.5, allowed 0.063; noise ratio",
+        "  512 (limit 64)",
+        "  (noise ratio: the error less the output's own rounding, divided by what",
+        "    rounding inside explains)",
+        "  index                         actual          expected      ratio        ULP",
+        "  [1, 2]                          0.75              0.25        512       4096",
+        "  [0, 0]                          1+2j               inf        nan        inf",
         "",
         "  input.0  [2, 3]  float32  -1 .. 1",
         "  p                float    0.5",
@@ -72,6 +76,17 @@ def test_failure() -> None:
         "saved in out/saved/x.pt; the .py beside it makes the call with the framework alone",
         "to reproduce: pytest 'dump.json::Torch.add.0.forward'",
     ]
+
+
+def test_wide_terminals_have_wide_lines_and_a_cause_ends_the_search() -> None:
+    found = Diagnosis(8, 8, {}, "", "everywhere", "all times 2", "factor", quick=True)
+    failed = OutputVerdict("output.0", (8,), "float32", "error", "noise", "word " * 40, diagnosis=found)
+    verdict = Verdict("error", "auto", outputs=(failed,))
+    text = failure(verdict, name="x", device="cpu", frame=None, saved="", command="", width=200)
+    assert max(map(len, text.splitlines())) > 190
+    assert "further runs" not in text
+    nothing = replace(verdict, outputs=(replace(failed, diagnosis=replace(found, cause="")),))
+    assert "further runs" in failure(nothing, name="x", device="cpu", frame=None, saved="", command="")
 
 
 def test_more_than_ten_arguments_are_folded() -> None:
@@ -110,6 +125,14 @@ def test_a_diagnosis(snapshot: SnapshotAssertion) -> None:
     text = failure(verdict, name="Functional.gelu.0.forward", device="cpu", frame=None, saved="", command="pytest x")
     assert text == snapshot
     assert max(map(len, text.splitlines())) <= WIDTH
+
+
+def test_a_ratio_that_is_only_known_to_be_below_the_limit_is_no_number() -> None:
+    tally = Tally()
+    for name, ratio, k in (("far", 62.0, 1), ("near", 3.0, 4)):
+        tally.add(outcome("pass", output("pass", noise_ratio=ratio, noise_ratio_limit=64.0, k=k), api=name))
+    (*_, near, far) = summary_lines(tally, not_run=0)
+    assert (near.split(), far.split()) == (["near", "3", "64", "pass"], ["far", "below", "64", "pass"])
 
 
 def test_summary_fits_the_screen_and_shows_ten_apis() -> None:

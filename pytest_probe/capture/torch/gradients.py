@@ -172,6 +172,7 @@ class Modules(ModuleCalls):
 
     kind = torch.nn.Module
     kind_name = "torch.nn.Module"
+    finds = True
     atoms = (torch.Tensor, torch.Size)
 
     _hooks: TorchHooks

@@ -88,7 +88,7 @@ def count_large(tensor: torch.Tensor, seen: Seen) -> None:
     seen.mean = _total(flat, rows if low >= 0 or high <= 0 else ()) / flat.numel()
     seen.norm = _norm(flat, rows)
     if not math.isfinite(seen.norm):
-        fill_not_finite(seen, to_numpy(flat).astype(np.float64))
+        fill_not_finite(seen, to_numpy(flat))
 
 
 def _rows(flat: torch.Tensor, top: float) -> Sequence[torch.Tensor]:

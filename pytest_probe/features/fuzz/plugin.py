@@ -242,6 +242,7 @@ class _FuzzItem(NoticeItem):
             saved="",
             command=search_command(self.probe, self.dump_path, self.api, device),
             whole=self.probe.verbose,
+            width=self.probe.width,
         )
         return "\n\n".join([shown, *(each.script for each in self._failures if each.script)])
 

@@ -52,6 +52,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.junit is not None:
         with refused("--junit", arguments.junit, "it cannot be written: {error.strerror}"):
             write_junit(arguments.junit, ((item.node, result) for item, result in found), tally.groups, strict=strict)
-    lines = (*group_lines(tally), *summary_lines(tally, not_run=whole["not_run"]), *answers.lines(WIDTH))
+    lines = (*summary_lines(tally, not_run=whole["not_run"]), *answers.lines(WIDTH), *group_lines(tally))
     print(printable("\n".join(lines)))
     return _FAILED if whole["exit_status"] or any(fails(result, strict=strict) for result in results) else 0

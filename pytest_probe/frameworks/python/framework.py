@@ -8,6 +8,7 @@ import re
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
@@ -147,6 +148,8 @@ class PythonFramework(PythonCalls, Framework):
 
     kinds: ClassVar[tuple[str, ...]]
     refusals: ClassVar[tuple[type[Exception], ...]]
+    # What brings the devices of a kind, where the framework alone has none of it.
+    packages: ClassVar[Mapping[str, str]] = {}
     widening: Widening
     translates = False
 
@@ -167,8 +170,12 @@ class PythonFramework(PythonCalls, Framework):
             return self.opened(name)
         except self.refusals as error:
             known = ", ".join(sorted({"cpu", self.default_device()}))
-            near = suggestion(self.kinds, name.partition(":")[0])
-            wanted = f"{self.title} says: {first_line(error)}; found here: {known}{near}"
+            kind = name.partition(":")[0]
+            near, package = suggestion(self.kinds, kind), self.packages.get(kind, "")
+            says = f"says: {first_line(error)}"
+            if package and find_spec(package.partition(".")[0]) is None:
+                says = f"has {kind} with the package {package} alone, which is not installed here"
+            wanted = f"{self.title} {says}; found here: {known}{near}"
             raise SettingsError(option, name, wanted) from error
 
     def host(self) -> Any:

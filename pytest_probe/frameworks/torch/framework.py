@@ -112,6 +112,7 @@ class TorchFramework(TorchCalls, PythonFramework):
         AssertionError,
         ImportError,
     )  # ImportError: the package of a backend
+    packages: ClassVar[Mapping[str, str]] = {"npu": "torch_npu", "hpu": "habana_frameworks.torch"}
     widening = staticmethod(widening)
     hardware = staticmethod(hardware)
     is_device_memory = staticmethod(is_device_memory)

@@ -120,7 +120,7 @@ class MsprobeReader:
             compare_only=compare_only,
             decode=partial(decode, path, ours="probe" in header, entries=kind),
             stack=StackFile(path.with_name("stack.json")),
-            modules=ConstructFile(path.with_name("construct.json")),
+            modules=ConstructFile(path.with_name("construct.json"), entries),
             observed=partial(gradients, path, entries=kind),
             data_dirs=_data_dirs(path, header.get("dump_data_dir"), notes),
             notes=(*notes, *(f"unknown top-level key {key!r}" for key in header if key not in _KEYS)),

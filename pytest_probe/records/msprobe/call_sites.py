@@ -22,6 +22,7 @@ _FILE, _LINE = "File ", re.compile(r", line (\d{1,9}), in ")
 _SHARED = re.compile(rb"\s*\[\s*\[")
 # Folders of installed code; and of the capture's own frames in a source tree.
 _INSTALLED = re.compile(r"^<frozen |[/\\](site-packages|dist-packages|lib/python3[^/]*|Python3\d*\\Lib)[/\\]", re.I)
+_PACKAGES = re.compile(r"[/\\](site|dist)-packages[/\\]")
 _TOOLS = re.compile(r"[/\\](msprobe|ptdbg_ascend|api_accuracy_checker|torch|torch_npu|mindspore)[/\\]")
 # Frames in the cache: the calls of a program share most of theirs.
 _CACHED_FRAMES = 4096
@@ -63,6 +64,16 @@ def user_frame(frames: Iterable[Frame]) -> Frame | None:
     return next((frame for frame in own if not _TOOLS.search(frame.file)), own[0] if own else None)
 
 
+def library_frame(frames: Iterable[Frame]) -> Frame | None:
+    """The innermost frame of another library, as of a model's: inside the user's own code, outside the framework."""
+    for frame in frames:
+        if not _is_installed(frame.file):
+            return None
+        if _PACKAGES.search(frame.file) and not _TOOLS.search(frame.file):
+            return frame
+    return None
+
+
 def _members(path: Path) -> dict[str, msgspec.Raw]:
     try:
         return raw_json.parse(raw_json.read_bytes(path))
@@ -92,17 +103,29 @@ def _frame_of(line: str) -> Frame | None:
     return Frame(printable_line(file), int(match[1]), printable_line(function), printable(code.strip()))
 
 
+class _Probe(msgspec.Struct, frozen=True):
+    module: str = ""
+
+
+class _Placed(msgspec.Struct, frozen=True):
+    """What an entry says of the module that made its call."""
+
+    probe: _Probe = _Probe()
+
+
 _DIRECTIONS = ("forward", "backward")
 # Modules inside one another that are followed: the file is untrusted.
 _DEEPEST = 100
 
 
 class ConstructFile:
-    """The modules around every entry, read from a construct.json at the first call. A missing or damaged file, or a
-    missing entry, gives no modules and never an error."""
+    """The modules around every entry, read from a construct.json at the first call; where it has none, the path in the
+    entry itself, as our own captures of APIs alone have it. A missing or damaged file, or a missing entry, gives no
+    modules and never an error."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, entries: Mapping[str, msgspec.Raw]) -> None:
         self.path = path
+        self._entries = entries
 
     def __call__(self, entry: str) -> tuple[str, ...]:
         """The modules that an entry's call was made in, innermost first; a backward entry that has none has the modules
@@ -110,6 +133,9 @@ class ConstructFile:
         found: list[str] = []
         both = entry, f"{entry.removesuffix('.backward')}.forward"
         parent = next(filter(None, (self._parents.get(as_written(each)) for each in both)), None)
+        if parent is None:
+            own = (_decode(raw, _Placed) for each in both if (raw := self._entries.get(as_written(each))) is not None)
+            parent = next((each.probe.module for each in own if each and each.probe.module), None)
         while parent is not None and parent not in found and len(found) < _DEEPEST:
             found.append(parent)
             parent = self._parents.get(parent)

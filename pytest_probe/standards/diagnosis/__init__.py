@@ -17,7 +17,7 @@ from pytest_probe.model.verdict import Diagnosis, OutputVerdict
 from pytest_probe.numerics import regions, statistics
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_complex, widen
 from pytest_probe.standards.diagnosis.arguments import changed_argument
-from pytest_probe.standards.diagnosis.copies import argument, moved
+from pytest_probe.standards.diagnosis.copies import argument, moved, other_output
 from pytest_probe.standards.diagnosis.failed_output import (
     Recogniser,
     failed_output,
@@ -59,6 +59,7 @@ CAUSES: Sequence[Recogniser] = (
     wrong_groups,
     constant,
     sign,
+    other_output,
     argument,
     moved,
     narrower_result,

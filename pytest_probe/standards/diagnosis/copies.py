@@ -1,4 +1,4 @@
-"""Right numbers in wrong places: shifted, swapped, transposed, reversed, another row, an argument."""
+"""Right numbers in wrong places: shifted, swapped, transposed, reversed, another row, an argument, another output."""
 
 from __future__ import annotations
 
@@ -31,6 +31,14 @@ def argument(failed: FailedOutput) -> Cause | None:
             continue
         if failed.explained(wide, everywhere=False, least=2 * _SLICE) and failed.by_chance(wide) < _CHANCE:
             return Cause("moved", f"equals {name}")
+    return None
+
+
+def other_output(failed: FailedOutput) -> Cause | None:
+    """What another output of the call should be, as of two gradients that are swapped."""
+    for name, values in failed.others():
+        if failed.explained(values) and failed.by_chance(values) < _CHANCE:
+            return Cause("moved", f"what {name} should be")
     return None
 
 

@@ -228,6 +228,13 @@ class FailedOutput(Struct, frozen=True, dict=True):
             if isinstance(value, np.ndarray) and value.size and not is_complex(value.dtype):
                 yield name, self._cut(name, widen(value).astype(np.float64))
 
+    def others(self) -> Iterator[tuple[str, Float64Array]]:
+        """What the reference says of the call's other outputs of this shape."""
+        for name, value in self.comparison.case.compared.items():
+            alike = isinstance(value, np.ndarray) and value.shape == self.comparison.actual.shape
+            if alike and name != self.comparison.name and not is_complex(value.dtype):
+                yield name, self._cut(name, widen(value).astype(np.float64))
+
     def _cut(self, name: str, values: Float64Array) -> Float64Array:
         """A tensor of the output's shape, cut to the same part as the output."""
         return values[self.part] if self.part is not None and values.shape == self.comparison.actual.shape else values

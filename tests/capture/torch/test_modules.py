@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pytest_probe import PrecisionDebugger, capture
 from pytest_probe.errors import SettingsError
+from pytest_probe.records import read_dump
 from tests.support.capturing import construct, content, entries, recorded
 
 
@@ -381,7 +382,28 @@ def test_models_of_a_list_are_numbered(tmp_path: Path) -> None:
     assert list(found) == ["Module.0.0.ReLU.forward.0", "Module.1.0.Tanh.forward.0"]
 
 
-@pytest.mark.parametrize("model", [None, [], "net", [nn.ReLU(), 3]])
+def test_a_model_is_found_where_none_is_given(tmp_path: Path) -> None:
+    """The first one has plain paths, another one its class before them; what has no modules inside is none."""
+    model, other = net(), nn.Sequential(nn.Sequential(nn.Tanh()))
+    loss = nn.MSELoss()
+
+    def run() -> None:
+        step(model)
+        other[0](torch.ones(2))
+        loss(other(torch.ones(2)), torch.ones(2))
+
+    found = recorded(tmp_path / "L1", run)
+    assert found["Functional.relu.1.forward"]["probe"]["module"] == "r1.relu"
+    places = {name: body.get("probe", {}).get("module") for name, body in found.items() if name.endswith("forward")}
+    assert [places[name] for name in ("Torch.tanh.0.forward", "Torch.tanh.1.forward")] == ["Sequential.0"] * 2
+    assert places["Functional.mse_loss.0.forward"] is None
+    dump = read_dump(next((tmp_path / "L1").rglob("dump.json")))
+    assert dump.modules("Functional.relu.1.backward") == ("r1.relu",)
+    mixed = recorded(tmp_path / "mix", lambda: step(net()), level="mix")
+    assert "Module.r1.relu.ReLU.forward.0" in mixed
+
+
+@pytest.mark.parametrize("model", [[], "net", [nn.ReLU(), 3]])
 def test_levels_of_modules_need_a_model(tmp_path: Path, model: Any) -> None:
     with pytest.raises(SettingsError, match=r"model: .* level mix records modules: give a torch\.nn\.Module"):
         PrecisionDebugger(dump_path=tmp_path, level="mix", model=model).start()

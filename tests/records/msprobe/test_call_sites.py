@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from pytest_probe.model.dump import Frame
-from pytest_probe.records import read_dump, user_frame
+from pytest_probe.records import library_frame, read_dump, user_frame
 from pytest_probe.records.msprobe.call_sites import ConstructFile, StackFile, module_path
 from pytest_probe.records.msprobe.entries import as_written
 
@@ -117,7 +118,7 @@ def test_a_user_may_call_a_folder_torch() -> None:
 def module(folder: Path, content: Any, entry: str = "Functional.relu.0.forward") -> str:
     path = folder / "construct.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    found = ConstructFile(path)(entry)
+    found = ConstructFile(path, {})(entry)
     return module_path(found[0]) if found else ""
 
 
@@ -158,4 +159,28 @@ def test_a_file_that_is_none_gives_nothing(tmp_path: Path, content: str) -> None
 
 
 def test_no_file(tmp_path: Path) -> None:
-    assert ConstructFile(tmp_path / "construct.json")("Functional.relu.0.forward") == ()
+    assert ConstructFile(tmp_path / "construct.json", {})("Functional.relu.0.forward") == ()
+
+
+def test_the_library_that_a_call_is_made_in() -> None:
+    def at(file: str) -> Frame:
+        return Frame(file, 1, "f", "x")
+
+    torch, mine = at("/env/lib/python3.11/site-packages/torch/nn/modules/conv.py"), at("/home/me/train.py")
+    model = at("/env/lib/python3.11/site-packages/transformers/models/llama/modeling_llama.py")
+    standard = at("/usr/lib/python3.11/contextlib.py")
+    assert library_frame([torch, standard, model, mine]) == model
+    # A library that calls the user's code says nothing of the call inside.
+    assert library_frame([torch, mine, model]) is None
+    assert library_frame([torch, standard]) is None
+
+
+def test_an_entry_may_say_its_module_itself(tmp_path: Path) -> None:
+    raw = {name: msgspec.Raw(text) for name, text in (
+        ("Functional.relu.0.forward", b'{"probe": {"module": "layer1.0.relu"}}'),
+        ("Functional.relu.0.backward", b'{"probe": {}}'),
+        ("Functional.relu.1.forward", b'{"probe": 3}'),
+    )}  # fmt: skip
+    modules = ConstructFile(tmp_path / "construct.json", raw)
+    assert modules("Functional.relu.0.backward") == ("layer1.0.relu",)
+    assert modules("Functional.relu.1.forward") == modules("Functional.relu.2.forward") == ()
