@@ -28,8 +28,6 @@ _log = logging.getLogger("pytest_probe")
 # A checking host that takes nothing for so long is not waited for any more.
 GONE_SECONDS = 60.0
 _RETRY_SECONDS = 0.2
-# A stream that gets no welcome for so long is opened anew: a host that ends in that moment may leave it open for ever.
-_WELCOME_SECONDS = 10.0
 # Between two looks at how long that is, and what a stream has for its end.
 _LOOK_SECONDS = 1.0
 # What the checking host says about the stream itself: another try ends in the same way.
@@ -140,13 +138,8 @@ class Stream:
                     self._changed.wait(_RETRY_SECONDS)
 
     def _watch(self) -> None:
-        """Gives up a checking host that takes nothing, and a stream that nobody welcomes."""
+        """Gives up a checking host that takes nothing."""
         while not self._over.wait(min(_LOOK_SECONDS, GONE_SECONDS)):
-            with self._changed:
-                session = self._session
-                silent = session.next is None and session.call is not None
-                if silent and time.monotonic() - session.began > _WELCOME_SECONDS:
-                    session.end()
             if self._waiting and time.monotonic() - self._since > GONE_SECONDS:
                 self._give_up(f"{self._online} has taken nothing for {GONE_SECONDS:.0f} s ({self._ended})")
 
@@ -170,15 +163,32 @@ class Stream:
     def _talk(self, session: _Session) -> None:
         """One stream, from its beginning to its end or a cut. Raises grpc.RpcError."""
         with self._open(str(self._online), options=frames.CHANNEL_OPTIONS) as channel:
-            session.began = time.monotonic()
             session.call = channel.stream_stream(f"/{frames.SERVICE}/{frames.METHOD}")(self._requests(session))
-            try:
-                for reply in session.call if not session.over else ():
-                    self._hear(session, reply)
-            finally:
-                with self._changed:
-                    session.end()
-                    self._changed.notify_all()
+            ended = threading.Event()
+            if session.over or not session.call.add_callback(ended.set):
+                ended.set()
+            reader = threading.Thread(target=self._hear_all, args=(session,), name="pytest-probe hear", daemon=True)
+            reader.start()
+            ended.wait()
+            # What came before the end is heard. gRPC may never wake the reader of a call that fails as it begins.
+            reader.join(_LOOK_SECONDS)
+            with self._changed:
+                session.end()
+                self._changed.notify_all()
+        if session.failure is not None:
+            raise session.failure
+        if session.call.code() is not grpc.StatusCode.OK:
+            raise session.call
+
+    def _hear_all(self, session: _Session) -> None:
+        try:
+            for reply in session.call:
+                self._hear(session, reply)
+        except grpc.RpcError:  # the call has its code
+            pass
+        except Exception as error:
+            session.failure = error
+            session.call.cancel()
 
     def _hear(self, session: _Session, reply: bytes) -> None:
         with self._changed:
@@ -220,7 +230,7 @@ class _Session:
     """What is known of one stream. next is the number of the message that goes next, once the checking host said it."""
 
     over = False
-    began = 0.0
+    failure: Exception | None = None
     call: Any = None
     next: int | None = None
 
