@@ -11,6 +11,7 @@ import pytest
 
 from pytest_probe.cli import main
 from tests.acceptance.conftest import DumpMaker, forward, tensor
+from tests.support.running import refusal
 
 X = tensor(40, 50)
 DATA = {f"Torch.{name}.0.forward": forward(X, output=X) for name in ("exp", "sin", "abs")}
@@ -188,20 +189,15 @@ def test_a_benchmark_that_judged_nothing(pytester: pytest.Pytester, benchmark: s
 def test_a_benchmark_with_other_inputs_is_refused(
     pytester: pytest.Pytester, benchmark: str, args: list[str], message: str
 ) -> None:
-    result = run(pytester, *args)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+    refusal(pytester, "--probe-dump=dump.json", *args).fnmatch_lines([f"{message}"])
 
 
 def test_a_benchmark_of_another_dump_of_that_name_is_refused(
     pytester: pytest.Pytester, benchmark: str, make_dump: DumpMaker
 ) -> None:
     make_dump(data={**DATA, "Torch.cos.0.forward": forward(X, output=X)})
-    result = run(pytester, f"--probe-benchmark={benchmark}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["ERROR: --probe-benchmark: '*base' *its run has dumps dump.json sha256:*, this run has sha256:*"]
-    )
+    said = refusal(pytester, "--probe-dump=dump.json", f"--probe-benchmark={benchmark}")
+    said.fnmatch_lines(["--probe-benchmark: '*base' *its run has dumps dump.json sha256:*, this run has sha256:*"])
 
 
 def test_compare_writes_tables_and_fails_where_rows_differ(
@@ -248,8 +244,7 @@ def test_lines_that_no_run_wrote(pytester: pytest.Pytester, benchmark: str, caps
     assert main(["compare", benchmark, benchmark, "-o", "out"]) == 2
     wanted = "results.jsonl:1: pytest-probe does not write this: Expected `str`, got `int` - at `$.outputs[0].name`"
     assert wanted in capsys.readouterr().err
-    result = run(pytester, f"--probe-benchmark={benchmark}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --probe-benchmark: '*base' *results.jsonl:1: *$.outputs?0?.name*"])
+    said = refusal(pytester, "--probe-dump=dump.json", f"--probe-benchmark={benchmark}")
+    said.fnmatch_lines(["--probe-benchmark: '*base' *results.jsonl:1: *$.outputs?0?.name*"])
     Path(benchmark, "run.json").write_text('{"identity": []}')
     run(pytester, f"--probe-benchmark={benchmark}").stderr.fnmatch_lines(["ERROR: *run.json: *$.identity*"])
