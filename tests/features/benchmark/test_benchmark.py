@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
 
 from pytest_probe.cli import main
-from tests.acceptance.conftest import DumpMaker, forward, tensor
-from tests.support.running import refusal
+from tests.acceptance.conftest import DumpMaker, forward, tensor, written
+from tests.support.running import ran, refusal
 
 X = tensor(40, 50)
 DATA = {f"Torch.{name}.0.forward": forward(X, output=X) for name in ("exp", "sin", "abs")}
@@ -33,11 +35,23 @@ def outcomes(folder: str) -> dict[str, dict[str, Any]]:
     return {found["id"].split("::")[1]: found for found in map(json.loads, lines)}
 
 
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """base/ has the results of a device that is right, out/ of one whose exp errs."""
+    folder = tmp_path_factory.mktemp("results")
+    written(folder / "dump.json", DATA)
+    for name, error in (("base", "0"), ("out", "2.5 * 2**-24")):
+        (folder / "conftest.py").write_text(dedent(CONFTEST.format(error=error)))
+        ran(folder, "--probe-dump=dump.json", f"--probe-out={name}").result.assert_outcomes(passed=3)
+    (folder / "conftest.py").unlink()
+    return folder
+
+
 @pytest.fixture
-def benchmark(pytester: pytest.Pytester, make_dump: DumpMaker) -> str:
-    """A folder of results of a device that is right."""
-    make_dump(data=DATA)
-    run(pytester, "--probe-out=base").assert_outcomes(passed=3)
+def benchmark(pytester: pytest.Pytester, results: Path) -> str:
+    """A folder of results of a device that is right: the test's own copy."""
+    shutil.copytree(results, pytester.path, dirs_exist_ok=True)
+    shutil.rmtree("out")
     return "base"
 
 
@@ -201,10 +215,9 @@ def test_a_benchmark_of_another_dump_of_that_name_is_refused(
 
 
 def test_compare_writes_tables_and_fails_where_rows_differ(
-    pytester: pytest.Pytester, benchmark: str, capsys: pytest.CaptureFixture[str]
+    results: Path, benchmark: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytester.makeconftest(CONFTEST.format(error="2.5 * 2**-24"))
-    run(pytester, "--probe-out=out")
+    shutil.copytree(results / "out", "out")
     capsys.readouterr()
     assert main(["compare", benchmark, benchmark, "-o", "same"]) == 0
     assert main(["compare", "out", benchmark, "-o", "cmp"]) == 1
