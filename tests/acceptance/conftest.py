@@ -155,10 +155,3 @@ def planted_run(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     written(folder / "dump.json")
     (folder / "conftest.py").write_text(dedent(PLANTED))
     return ran(folder, *SHOWN)
-
-
-@pytest.fixture(autouse=True)
-def outside_ci(monkeypatch: pytest.MonkeyPatch) -> None:
-    """pytest does not shorten its summary in CI: snapshots are of the text elsewhere."""
-    monkeypatch.delenv("CI", raising=False)
-    monkeypatch.delenv("BUILD_NUMBER", raising=False)

@@ -12,15 +12,11 @@ from pytest_probe.options import OPTIONS
 from pytest_probe.standards import STANDARDS
 from pytest_probe.standards.tools import TOOLS
 from tests.acceptance.conftest import DumpMaker, entries
+from tests.support.running import collected as collect
 from tests.support.running import refusal
 
 ONE = {"Torch.argmax.0.forward": entries()["Torch.argmax.0.forward"]}
 NAME = "Torch.argmax.0.forward"
-
-
-def collect(pytester: pytest.Pytester, *args: str) -> list[str]:
-    result = pytester.runpytest("--collect-only", "-q", *args)
-    return [line for line in result.outlines if "::" in line]
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +42,8 @@ def test_a_dump_named_as_a_path_is_collected(pytester: pytest.Pytester, make_dum
 
 def test_another_data_file_is_none_of_ours(pytester: pytest.Pytester) -> None:
     (pytester.path / "data.json").write_text("{}")
-    result = pytester.runpytest("data.json")
-    result.stderr.fnmatch_lines(["*not found: *data.json*"])
+    with pytest.raises(pytest.UsageError, match=r"not found: .*data\.json"):
+        collect(pytester, "data.json")
 
 
 def test_folders_are_collected_where_the_ini_says_so(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:

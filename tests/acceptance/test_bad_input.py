@@ -6,8 +6,7 @@ import io
 import json
 import os
 import pickle
-import sys
-from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,10 @@ import pytest
 import torch
 
 import pytest_probe.frameworks
-from tests.acceptance.conftest import DumpMaker, entries, forward, tensor
+from tests.acceptance.conftest import DumpMaker, entries, forward, tensor, written
 from tests.support.broken import broken_records
+from tests.support.other_plugins import Ran
+from tests.support.running import collected, ran
 from tests.support.tensor_files import safetensors, with_header
 
 KNOWN = "known are dumps of msprobe 1.0 to 26.2 (dump.json, with entries under the key 'data'), of the "
@@ -29,26 +30,6 @@ NO_ENTRIES = (
 HEADER = '{"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": null'
 ELSEWHERE = "expected the stored tensor there, or in a folder that --probe-data-dir=DIR names"
 GENERATED = "--probe-inputs=generated makes values from the statistics instead"
-
-
-def probe(pytester: pytest.Pytester, *args: str, dump: str = "dump.json") -> pytest.RunResult:
-    """A run with results in out/, of which no line is a traceback's."""
-    result = pytester.runpytest(f"--probe-dump={dump}", "--probe-out=out", *args)
-    for line in (*result.outlines, *result.errlines):
-        assert not line.startswith(("E   ", "INTERNALERROR", "Traceback"))
-    return result
-
-
-def reasons(pytester: pytest.Pytester, verdict: str) -> dict[str, tuple[str, str]]:
-    """Kind and reason of every item with this verdict, by its name."""
-    lines = map(json.loads, (pytester.path / "out/results.jsonl").read_text().splitlines())
-    return {
-        line["id"].rpartition("::")[2]: (line["kind"], line["reason"]) for line in lines if line["verdict"] == verdict
-    }
-
-
-def passed(pytester: pytest.Pytester) -> set[str]:
-    return set(reasons(pytester, "pass"))
 
 
 GOOD = {name: entry for name, entry in entries().items() if not name.startswith(("Module", "Torch.load"))}
@@ -79,130 +60,20 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_file_that_is_no_dump_is_one_failing_item(pytester: pytest.Pytester, make_dump: DumpMaker, name: str) -> None:
-    content, message = FILES[name]
-    good, bad = make_dump("good/dump.json", GOOD), pytester.path / "bad.json"
-    bad.write_bytes(content)
-    result = probe(pytester, f"--probe-dump={good}", dump="bad.json")
-    result.assert_outcomes(passed=5, failed=1)
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert reasons(pytester, "error") == {"(damaged)": ("", f"{bad}: {message}")}
-    result.stdout.fnmatch_lines([f"{bad}: {message}".replace("[", "[[]"), "to reproduce: pytest 'bad.json::(damaged)'"])
-
-
-@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
-def test_a_truncated_dump_runs_what_is_before_the_cut(
-    pytester: pytest.Pytester, make_dump: DumpMaker, workers: Sequence[str]
-) -> None:
-    dump = make_dump()
-    text = dump.read_text()
-    cut = text.index("[", text.index("Torch.argmax.0.forward")) + 1
-    dump.write_text(text[:cut])
-    probe(pytester, *workers).assert_outcomes(passed=2, failed=1)
-    message = (
-        f"{dump}: is damaged or cut off at byte {cut} (line 1), in entry Torch.argmax.0.forward; the last good entry "
-        "before is Functional.linear.0.forward; entries kept: 3; copy the file again, or repeat the capture"
-    )
-    assert reasons(pytester, "error") == {"(damaged)": ("", message)}
-    assert passed(pytester) == {"Functional.relu.0.forward", "Functional.linear.0.forward"}
-    pytester.runpytest("dump.json::(damaged)").assert_outcomes(failed=1)
-
-
-def test_an_odd_header_is_noted(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump(data=GOOD, task="x", level=3, framework=None, dump_data_dir=7, colour="red")
-    result = probe(pytester)
-    result.assert_outcomes(passed=5)
-    result.stdout.fnmatch_lines(
-        [
-            "probe: dump.json: 3 records (pytorch, x)",
-            "probe: dump.json: framework is null, expected a string; taken as pytorch",
-            "probe: dump.json: unknown task 'x', known are statistics, tensor, structure, overflow_check, acc_check",
-            "probe: dump.json: level is 3, expected a string",
-            "probe: dump.json: unknown top-level key 'colour'",
-        ]
-    )
-
-
-def test_an_entry_that_occurs_twice_is_noted(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    dump = make_dump(data=GOOD)
-    dump.write_text(dump.read_text().replace('"data": {', '"data": {"Functional.relu.0.forward": {}, '))
-    result = probe(pytester)
-    result.assert_outcomes(passed=5)
-    result.stdout.fnmatch_lines(
-        ["probe: dump.json: entry Functional.relu.0.forward occurs 2 times, the last one counts"]
-    )
-
-
-def test_every_wrong_field_is_a_skip_of_its_record(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    broken, messages = broken_records()
-    dump = make_dump(data={**broken, **{name.replace(".0.", ".900."): entry for name, entry in GOOD.items()}})
-    result = probe(pytester)
-    result.assert_outcomes(passed=5, skipped=len(messages))
-    assert result.ret == pytest.ExitCode.OK
-    assert reasons(pytester, "skip") == {
-        name: ("broken record", f"{dump}: {message}") for name, message in messages.items()
-    }
-
-
-def test_a_skip_shows_its_message(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    data = entries()
-    data["Functional.relu.0.forward"]["input_args"][0]["shape"] = [-2, 3]
-    make_dump(data=data)
-    for args in ([], ["--probe-dtype=float16"]):
-        result = pytester.runpytest("--probe-dump=dump.json", "-rs", *args)
-        result.assert_outcomes(passed=3, skipped=3)
-        message = "input_args.0.shape.0: found -2, expected an integer from 0 on, below 2[*][*]63"
-        result.stdout.fnmatch_lines([f"SKIPPED [[]2[]] *:*: {message} (Functional.relu.0.forward)"])
-
-
-def test_a_tensor_larger_than_memory_is_skipped_as_too_large(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    huge = tensor(10**6, 10**6)
-    dump = make_dump(data={"Functional.gelu.0.forward": forward(huge, output=huge), **GOOD})
-    probe(pytester).assert_outcomes(passed=5, skipped=1)
-    kind, reason = reasons(pytester, "skip")["Functional.gelu.0.forward"]
-    assert kind == "too large"
-    start = f"{dump}: Functional.gelu.0.forward: input_args.0: found float32 of shape [1000000, 1000000];"
-    assert reason.startswith(start)
-    assert " checking the call takes about 24,000.0 GB, more than the " in reason
-
-
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [
-        ("9" * 10_000, "a value that cannot be decoded"),
-        ('"' + "x" * 100_000_000 + '"', "an entry of 100,000,"),
-        ("[" + ",".join(["1"] * 10_000_000) + "]", "an entry of 20,000,"),
-    ],
-    ids=["digits", "text", "list"],
-)
-def test_a_value_beyond_all_bounds_is_skipped_undecoded(
-    pytester: pytest.Pytester, make_dump: DumpMaker, value: str, found: str
-) -> None:
-    """It is refused before it is decoded."""
-    record = forward(tensor(2, 3), {"type": "int", "value": "VALUE"}, output=tensor(2, 3))
-    dump = make_dump(data={"Torch.add.0.forward": record, **GOOD})
-    dump.write_text(dump.read_text().replace('"VALUE"', value))
-    probe(pytester).assert_outcomes(passed=5, skipped=1)
-    kind, reason = reasons(pytester, "skip")["Torch.add.0.forward"]
-    assert kind == "broken record"
-    assert reason.startswith(f"{dump}: Torch.add.0.forward: found {found}")
-    assert len(reason) < 500 + len(str(dump))
-
-
-def test_a_lost_argument_that_cannot_be_told(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    x = tensor(2, 3)
-    record = {**forward(x, {}, output=x), "input_kwargs": {"other": [{}]}}
-    dump = make_dump(data={"Torch.add.0.forward": record, **GOOD})
-    probe(pytester).assert_outcomes(passed=5, skipped=1)
-    kind, reason = reasons(pytester, "skip")["Torch.add.0.forward"]
-    assert kind == "lost argument"
-    start = (
-        f"{dump}: Torch.add.0.forward: input_args.1, input_kwargs.other.0: found {{}}, which does not say what "
-        "the argument was, expected its value; with the recorded output's dtype in its place: "
-    )
-    assert reason.startswith(start)
-
+TRUNCATED = json.dumps({"task": "statistics", "level": "L1", "framework": "pytorch", "data": entries()})
+CUT = TRUNCATED.index("[", TRUNCATED.index("Torch.argmax.0.forward")) + 1
+BROKEN, BROKEN_MESSAGES = broken_records()
+HUGE = tensor(10**6, 10**6)
+# A value that is refused before it is decoded, and what the message calls it.
+BOUNDLESS = {
+    "digits": ("9" * 10_000, "a value that cannot be decoded"),
+    "long text": ('"' + "x" * 100_000_000 + '"', "an entry of 100,000,"),
+    "long list": ("[" + ",".join(["1"] * 10_000_000) + "]", "an entry of 20,000,"),
+}
+STACKS = {
+    "no stack": None, "empty stack": b"", "cut stack": b"{", "list stack": b"[]",
+    "odd stack": b'{"Functional.relu.0.forward": 7}', "binary stack": b"\0\1\2",
+}  # fmt: skip
 
 FORBIDDEN = {
     "Torch.load": "torch.load is not among what torch lists as public and overridable",
@@ -216,23 +87,6 @@ FORBIDDEN = {
     "or this=torch.ops.this for operators)",
     "Distributed.all_reduce": "communication between ranks cannot be replayed alone",
 }
-
-
-def test_an_api_outside_the_allow_list_is_neither_imported_nor_called(
-    pytester: pytest.Pytester, make_dump: DumpMaker
-) -> None:
-    word, size = {"type": "str", "value": "made.bin"}, {"type": "int", "value": 4}
-    record = forward(word, {"type": "bool", "value": True}, size, output=tensor(4))
-    system = forward({"type": "str", "value": "touch made.bin"}, output=None)
-    data = {f"{api}.0.forward": system if "system" in api else record for api in FORBIDDEN}
-    dump = make_dump(data={**data, **GOOD})
-    probe(pytester).assert_outcomes(passed=5, skipped=len(FORBIDDEN))
-    assert reasons(pytester, "skip") == {
-        f"{api}.0.forward": ("outside the allow-list", f"{dump}: {api}.0.forward: {api}: {message}")
-        for api, message in FORBIDDEN.items()
-    }
-    assert "this" not in sys.modules
-    assert not (pytester.path / "made.bin").exists()
 
 
 class Runs:
@@ -295,55 +149,272 @@ STORED: dict[str, tuple[bytes | None, str]] = {
 }
 
 
-def test_a_tensor_file_that_cannot_be_used(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    folder = pytester.mkdir("dump_tensor_data")
-    (folder / "good.pt").write_bytes(TENSOR)
-    data, expected = {}, {}
-    for number, (name, (content, message)) in enumerate([("good.pt", (None, "")), *STORED.items()]):
+def lost() -> dict[str, Any]:
+    x = tensor(2, 3)
+    return {**forward(x, {}, output=x), "input_kwargs": {"other": [{}]}}
+
+
+def forbidden() -> dict[str, Any]:
+    word, size = {"type": "str", "value": "made.bin"}, {"type": "int", "value": 4}
+    record = forward(word, {"type": "bool", "value": True}, size, output=tensor(4))
+    system = forward({"type": "str", "value": "touch made.bin"}, output=None)
+    return {f"{api}.0.forward": system if "system" in api else record for api in FORBIDDEN}
+
+
+def with_shape(shape: list[int]) -> dict[str, Any]:
+    data = entries()
+    data["Functional.relu.0.forward"]["input_args"][0]["shape"] = shape
+    return data
+
+
+# The dumps of the one run, each in a folder of its name.
+DUMPS: dict[str, dict[str, Any]] = {
+    "good": {"data": GOOD},
+    "odd header": {"data": GOOD, "task": "x", "level": 3, "framework": None, "dump_data_dir": 7, "colour": "red"},
+    "broken": {"data": {**BROKEN, **{name.replace(".0.", ".900."): entry for name, entry in GOOD.items()}}},
+    "shape": {"data": with_shape([-2, 3])},
+    "huge": {"data": {"Functional.gelu.0.forward": forward(HUGE, output=HUGE), **GOOD}},
+    "lost": {"data": {"Torch.add.0.forward": lost(), **GOOD}},
+    "forbidden": {"data": {**forbidden(), **GOOD}},
+    "modules": {"data": {name: entry for name, entry in entries().items() if name.startswith("Module")}, "level": "L0"},
+    "framework": {"framework": "jax"},
+    "large file": {
+        "data": {
+            "Functional.gelu.0.forward": forward({**tensor(2, 3), "data_name": "x.pt"}, output=tensor(2, 3)), **GOOD
+        },
+        "task": "tensor",
+    },
+    "stored": {
+        "data": {
+            f"Functional.relu.{number}.forward": forward({**tensor(2, 3), "data_name": name}, output=tensor(2, 3))
+            for number, name in enumerate(["good.pt", *STORED])
+        },
+        "task": "tensor",
+    },
+    **{
+        name: {
+            "data": {
+                "Torch.add.0.forward": forward(
+                    tensor(2, 3), {"type": "int", "value": "VALUE"}, output=tensor(2, 3)
+                ),
+                **GOOD,
+            }
+        }
+        for name in BOUNDLESS
+    },
+    **{name: {"data": GOOD} for name in (*STACKS, "twice", "byte order", "read only")},
+}  # fmt: skip
+
+
+def edited(file: Path, old: str, new: str, encoding: str = "utf-8") -> None:
+    file.write_text(file.read_text().replace(old, new), encoding=encoding)
+
+
+def write(folder: Path) -> list[str]:
+    """Everything that is bad, and what is good among it; what is named by --probe-dump."""
+    for name, (content, _) in FILES.items():
+        (folder / name).mkdir()
+        (folder / name / "dump.json").write_bytes(content)
+    for name, header in DUMPS.items():
+        written(folder / name / "dump.json", **header)
+    (folder / "truncated").mkdir()
+    (folder / "truncated/dump.json").write_text(TRUNCATED[:CUT])
+    edited(folder / "twice/dump.json", '"data": {', '"data": {"Functional.relu.0.forward": {}, ')
+    edited(folder / "byte order/dump.json", "", "", "utf-8-sig")
+    for name, (value, _) in BOUNDLESS.items():
+        edited(folder / name / "dump.json", '"VALUE"', value)
+    for name, stack in STACKS.items():
+        (folder / name / "stack.json").unlink()
+        if stack is not None:
+            (folder / name / "stack.json").write_bytes(stack)
+    for name in ("stored", "large file"):
+        (folder / name / "dump_tensor_data").mkdir()
+    for name, (content, _) in {"good.pt": (TENSOR, ""), **STORED}.items():
         if content is not None:
-            (folder / name).write_bytes(content)
-        stored = {**tensor(2, 3), "data_name": name}
-        data[f"Functional.relu.{number}.forward"] = forward(stored, output=tensor(2, 3))
-        found = message.replace("FILE", str(folder / name)).replace("FOLDER", str(folder))
-        where = f"{pytester.path}/dump.json: Functional.relu.{number}.forward: input_args.0"
-        expected[f"Functional.relu.{number}.forward"] = ("broken record", f"{where}: found {found}; {GENERATED}")
-    del expected["Functional.relu.0.forward"]
-    make_dump(data=data, task="tensor")
-    probe(pytester).assert_outcomes(passed=1, skipped=len(STORED))
-    assert reasons(pytester, "skip") == expected
-    assert not (pytester.path / "made").exists()
-    pytester.runpytest("--probe-dump=dump.json", "--probe-inputs=generated").assert_outcomes(passed=1 + len(STORED))
-
-
-def test_a_tensor_file_far_too_large(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    path = pytester.mkdir("dump_tensor_data") / "x.pt"
-    with path.open("wb") as file:
+            (folder / "stored/dump_tensor_data" / name).write_bytes(content)
+    with (folder / "large file/dump_tensor_data/x.pt").open("wb") as file:
         file.truncate(2_000_000)
-    stored = {**tensor(2, 3), "data_name": "x.pt"}
-    dump = make_dump(data={"Functional.gelu.0.forward": forward(stored, output=tensor(2, 3)), **GOOD}, task="tensor")
-    probe(pytester).assert_outcomes(passed=5, skipped=1)
-    found = f"found a file of 2000000 bytes, {path}, expected at most 1048672 for float32 of shape (2, 3)"
-    message = f"{dump}: Functional.gelu.0.forward: input_args.0: {found}"
-    assert reasons(pytester, "skip") == {"Functional.gelu.0.forward": ("broken record", message)}
+    named = ("m.output", "m.input", "n")
+    (folder / "named.safetensors").write_bytes(safetensors(**dict.fromkeys(named, np.ones(2, np.float32))))
+    good = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    bad = with_header({"a": good, "b": good | {"dtype": "F3"}}, bytes(8))
+    (folder / "damaged.safetensors").write_bytes(bad)
+    (folder / "read only").chmod(0o555)
+    names = (*FILES, *DUMPS, "truncated")
+    return [*(f"{name}/dump.json" for name in names), "named.safetensors", "damaged.safetensors"]
 
 
-def test_a_dump_of_modules_only_says_what_to_record(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    data = {name: entry for name, entry in entries().items() if name.startswith("Module")}
-    dump = make_dump(data=data, level="L0")
-    result = probe(pytester)
-    result.assert_outcomes(skipped=1)
-    assert result.ret == pytest.ExitCode.OK
-    message = "it holds no API calls, only 1 Module entry; record with level L1 or mix instead of L0"
-    assert reasons(pytester, "skip") == {"(empty)": ("no API calls in the dump", f"{dump}: {message}")}
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    folder = tmp_path_factory.mktemp("bad")
+    return ran(folder, *(f"--probe-dump={path}" for path in write(folder)), "--probe-out=out", "-vv", "-rs")
 
 
-def test_a_dump_of_an_unsupported_framework_fails_with_a_reason(
-    pytester: pytest.Pytester, make_dump: DumpMaker
-) -> None:
-    dump = make_dump(framework="jax")
-    probe(pytester).assert_outcomes(failed=1)
-    message = f"{dump}: it was recorded with jax, whose calls cannot run yet; give a dump of pytorch, mindspore, paddle"
-    assert reasons(pytester, "error") == {"(framework)": ("", message)}
+def found(run: Ran, name: str, verdict: str) -> dict[str, tuple[str, str]]:
+    """Kind and reason of every item of a dump with this verdict, by its name."""
+    rows = ((*row["id"].rpartition("::")[::2], row) for row in run.rows if row["verdict"] == verdict)
+    return {item: (row["kind"], row["reason"]) for file, item, row in rows if file.removesuffix("/dump.json") == name}
+
+
+def all_good_pass(run: Ran, name: str) -> bool:
+    return {*found(run, name, "pass")} >= {*GOOD}
+
+
+def test_nothing_ends_in_a_traceback(run: Ran) -> None:
+    assert run.result.ret == pytest.ExitCode.TESTS_FAILED
+    for line in (*run.result.outlines, *run.result.errlines):
+        assert not line.startswith(("E   ", "INTERNALERROR", "Traceback"))
+    bad = {*FILES, "truncated", "framework", "damaged.safetensors"}
+    failed = {row["id"].rpartition("::")[0].removesuffix("/dump.json") for row in run.rows if row["verdict"] == "error"}
+    assert failed == bad
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_is_no_dump_is_one_failing_item(run: Ran, name: str) -> None:
+    message = f"{run.folder}/{name}/dump.json: {FILES[name][1]}"
+    assert found(run, name, "error") == {"(damaged)": ("", message)}
+    assert not found(run, name, "pass")
+    assert message in run.result.outlines
+    assert f"to reproduce: pytest '{name}/dump.json::(damaged)'" in run.result.outlines
+
+
+TRUNCATED_MESSAGE = (
+    f"dump.json: is damaged or cut off at byte {CUT} (line 1), in entry Torch.argmax.0.forward; the last good entry "
+    "before is Functional.linear.0.forward; entries kept: 3; copy the file again, or repeat the capture"
+)
+
+
+def test_a_truncated_dump_runs_what_is_before_the_cut(run: Ran) -> None:
+    message = f"{run.folder}/truncated/{TRUNCATED_MESSAGE}"
+    assert found(run, "truncated", "error") == {"(damaged)": ("", message)}
+    assert {*found(run, "truncated", "pass")} == {"Functional.relu.0.forward", "Functional.linear.0.forward"}
+
+
+def test_a_truncated_dump_with_workers_and_by_its_id(pytester: pytest.Pytester) -> None:
+    (pytester.path / "dump.json").write_text(TRUNCATED[:CUT])
+    result = pytester.runpytest("--probe-dump=dump.json", "-n1")
+    result.assert_outcomes(passed=2, failed=1)
+    assert f"{pytester.path}/{TRUNCATED_MESSAGE}" in result.outlines
+    pytester.runpytest("dump.json::(damaged)").assert_outcomes(failed=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "notes"),
+    [
+        (
+            "odd header",
+            [
+                "3 records (pytorch, x)",
+                "framework is null, expected a string; taken as pytorch",
+                "unknown task 'x', known are statistics, tensor, structure, overflow_check, acc_check",
+                "level is 3, expected a string",
+                "unknown top-level key 'colour'",
+            ],
+        ),
+        ("twice", ["entry Functional.relu.0.forward occurs 2 times, the last one counts"]),
+    ],
+)
+def test_what_is_odd_is_noted(run: Ran, name: str, notes: list[str]) -> None:
+    assert all_good_pass(run, name)
+    run.result.stdout.fnmatch_lines([f"probe: {name}/dump.json: {note}" for note in notes])
+
+
+def test_every_wrong_field_is_a_skip_of_its_record(run: Ran) -> None:
+    assert found(run, "broken", "skip") == {
+        name: ("broken record", f"{run.folder}/broken/dump.json: {message}")
+        for name, message in BROKEN_MESSAGES.items()
+    }
+    assert len(found(run, "broken", "pass")) == len(GOOD)
+
+
+BAD_SHAPE = "input_args.0.shape.0: found -2, expected an integer from 0 on, below 2[*][*]63"
+
+
+def test_a_skip_shows_its_message(run: Ran, pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    assert len(found(run, "shape", "pass")) == len(found(run, "shape", "skip")) == 3
+    run.result.stdout.fnmatch_lines([f"SKIPPED [[]2[]] *:*: {BAD_SHAPE} (Functional.relu.0.forward)"])
+    make_dump(data=with_shape([-2, 3]))
+    result = pytester.runpytest("--probe-dump=dump.json", "-rs", "--probe-dtype=float16")
+    result.assert_outcomes(passed=3, skipped=3)
+    result.stdout.fnmatch_lines([f"SKIPPED [[]2[]] *:*: {BAD_SHAPE} (Functional.relu.0.forward)"])
+
+
+@pytest.mark.parametrize(
+    ("name", "item", "kind", "start"),
+    [
+        (
+            "huge",
+            "Functional.gelu.0.forward",
+            "too large",
+            "input_args.0: found float32 of shape [1000000, 1000000];",
+        ),
+        (
+            "lost",
+            "Torch.add.0.forward",
+            "lost argument",
+            "input_args.1, input_kwargs.other.0: found {}, which does not say what the argument was, expected its "
+            "value; with the recorded output's dtype in its place: ",
+        ),
+        *((name, "Torch.add.0.forward", "broken record", f"found {said}") for name, (_, said) in BOUNDLESS.items()),
+    ],
+)
+def test_a_record_that_cannot_run_is_skipped(run: Ran, name: str, item: str, kind: str, start: str) -> None:
+    ((skipped, (told, reason)),) = found(run, name, "skip").items()
+    assert (skipped, told) == (item, kind)
+    assert reason.startswith(f"{run.folder}/{name}/dump.json: {item}: {start}")
+    assert len(reason) < 500 + len(str(run.folder)) or name == "lost"
+    assert (name == "huge") == (" checking the call takes about 24,000.0 GB, more than the " in reason)
+    assert all_good_pass(run, name)
+
+
+def test_an_api_outside_the_allow_list_is_neither_imported_nor_called(run: Ran) -> None:
+    dump = f"{run.folder}/forbidden/dump.json"
+    assert found(run, "forbidden", "skip") == {
+        f"{api}.0.forward": ("outside the allow-list", f"{dump}: {api}.0.forward: {api}: {message}")
+        for api, message in FORBIDDEN.items()
+    }
+    assert all_good_pass(run, "forbidden")
+    # What `import this` prints.
+    assert "Zen of Python" not in run.result.stdout.str()
+    assert not [*run.folder.rglob("made.bin")]
+
+
+def test_a_tensor_file_that_cannot_be_used(run: Ran) -> None:
+    dump, folder = run.folder / "stored/dump.json", run.folder / "stored/dump_tensor_data"
+    expected = {}
+    for number, (name, (_, message)) in enumerate(STORED.items(), start=1):
+        said = message.replace("FILE", str(folder / name)).replace("FOLDER", str(folder))
+        where = f"{dump}: Functional.relu.{number}.forward: input_args.0"
+        expected[f"Functional.relu.{number}.forward"] = ("broken record", f"{where}: found {said}; {GENERATED}")
+    assert found(run, "stored", "skip") == expected
+    assert {*found(run, "stored", "pass")} == {"Functional.relu.0.forward"}
+    assert not [*run.folder.rglob("made")]
+
+
+def test_generated_inputs_need_no_file(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump(**DUMPS["stored"])
+    result = pytester.runpytest("--probe-dump=dump.json", "--probe-inputs=generated")
+    result.assert_outcomes(passed=1 + len(STORED))
+
+
+def test_a_tensor_file_far_too_large(run: Ran) -> None:
+    folder = run.folder / "large file"
+    path = folder / "dump_tensor_data/x.pt"
+    said = f"found a file of 2000000 bytes, {path}, expected at most 1048672 for float32 of shape (2, 3)"
+    message = f"{folder}/dump.json: Functional.gelu.0.forward: input_args.0: {said}"
+    assert found(run, "large file", "skip") == {"Functional.gelu.0.forward": ("broken record", message)}
+    assert all_good_pass(run, "large file")
+
+
+def test_a_dump_of_modules_only_says_what_to_record(run: Ran) -> None:
+    said = "it holds no API calls, only 1 Module entry; record with level L1 or mix instead of L0"
+    message = f"{run.folder}/modules/dump.json: {said}"
+    assert found(run, "modules", "skip") == {"(empty)": ("no API calls in the dump", message)}
+
+
+def test_a_dump_of_an_unsupported_framework_fails_with_a_reason(run: Ran) -> None:
+    said = "it was recorded with jax, whose calls cannot run yet; give a dump of pytorch, mindspore, paddle"
+    assert found(run, "framework", "error") == {"(framework)": ("", f"{run.folder}/framework/dump.json: {said}")}
 
 
 def test_a_missing_framework_fails_and_says_how_to_install_it(
@@ -351,71 +422,41 @@ def test_a_missing_framework_fails_and_says_how_to_install_it(
 ) -> None:
     make_dump()
     monkeypatch.setitem(pytest_probe.frameworks.MODULES, "pytorch", "no_such_torch")
-    result = probe(pytester)
+    result = pytester.runpytest("--probe-dump=dump.json")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*its calls need no_such_torch, which is not installed: pip install *"])
 
 
-@pytest.mark.parametrize("stack", [None, b"", b"{", b"[]", b'{"Functional.relu.0.forward": 7}', b"\0\1\2"])
-def test_a_stack_that_cannot_be_used_is_left_out(
-    pytester: pytest.Pytester, make_dump: DumpMaker, stack: bytes | None
-) -> None:
-    file = make_dump(data=GOOD).with_name("stack.json")
-    file.unlink()
-    if stack is not None:
-        file.write_bytes(stack)
-    result = probe(pytester, "-v")
-    result.assert_outcomes(passed=5)
-    result.stdout.fnmatch_lines(["dump.json::Functional.relu.0.forward PASSED*"])
+@pytest.mark.parametrize("name", [*STACKS, "byte order"])
+def test_what_does_not_matter_is_left_out(run: Ran, name: str) -> None:
+    """A stack that cannot be used, and a byte order mark."""
+    assert all_good_pass(run, name)
+    shown = [f"{name}/dump.json::Functional.relu.0.forward PASSED*"]
+    run.result.stdout.fnmatch_lines(shown if name in STACKS else ["*"])
 
 
-def test_nothing_is_written_beside_a_dump(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    folder = make_dump("given/dump.json", GOOD).parent
-    folder.chmod(0o555)
-    try:
-        probe(pytester, dump="given").assert_outcomes(passed=5)
-    finally:
-        folder.chmod(0o755)
-    assert sorted(path.name for path in folder.iterdir()) == ["dump.json", "stack.json"]
+def test_nothing_is_written_beside_a_dump(run: Ran) -> None:
+    assert all_good_pass(run, "read only")
+    assert sorted(path.name for path in (run.folder / "read only").iterdir()) == ["dump.json", "stack.json"]
 
 
-def test_a_dump_with_a_byte_order_mark_is_read(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    dump = make_dump(data=GOOD)
-    dump.write_text(dump.read_text(), encoding="utf-8-sig")
-    probe(pytester).assert_outcomes(passed=5)
-
-
-def test_a_dump_given_twice_runs_once(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_a_dump_given_twice_is_collected_once(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump("given/dump.json", GOOD)
-    result = probe(pytester, "--probe-dump=./given/../given/dump.json", "--probe-dump=given", dump="given/dump.json")
-    result.assert_outcomes(passed=5)
+    dumps = ("given/dump.json", "./given/../given/dump.json", "given")
+    assert len(collected(pytester, *(f"--probe-dump={dump}" for dump in dumps))) == len(GOOD)
 
 
-def test_a_dump_that_does_not_exist(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    good = make_dump(data=GOOD)
-    result = probe(pytester, f"--probe-dump={good}", dump="gone.json")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    path = str(pytester.path / "gone.json")
-    assert f"ERROR: --probe-dump: {path!r} cannot be used; there is no such file or folder" in result.errlines
-
-
-def test_named_tensors_are_one_skip(pytester: pytest.Pytester) -> None:
-    path, x = pytester.path / "step0.safetensors", np.ones(2, np.float32)
-    path.write_bytes(safetensors(**dict.fromkeys(("m.output", "m.input", "n"), x)))
-    result = probe(pytester, dump=path.name)
-    result.assert_outcomes(skipped=1)
+def test_named_tensors_are_one_skip(run: Ran) -> None:
     held = "2 entries of named tensors: compared and not replayed"
-    result.stdout.fnmatch_lines([f"probe: {path.name}: 0 records (pytorch, tensor, named tensors); no items: {held}"])
-    kind, reason = reasons(pytester, "skip")["(empty)"]
+    run.result.stdout.fnmatch_lines(
+        [f"probe: named.safetensors: 0 records (pytorch, tensor, named tensors); no items: {held}"]
+    )
+    kind, reason = found(run, "named.safetensors", "skip")["(empty)"]
     assert kind == "no API calls in the dump"
-    assert reason.startswith(f"{path}: it holds no API calls, only {held}; ")
+    assert reason.startswith(f"{run.folder}/named.safetensors: it holds no API calls, only {held}; ")
 
 
-def test_damaged_named_tensors_fail(pytester: pytest.Pytester) -> None:
-    good = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
-    path = pytester.path / "step0.safetensors"
-    path.write_bytes(with_header({"a": good, "b": good | {"dtype": "F3"}}, bytes(8)))
-    probe(pytester, dump=path.name).assert_outcomes(failed=1)
-    _, reason = reasons(pytester, "error")["(damaged)"]
-    assert reason.startswith(f"{path}: b: the dtype F3, expected one of BOOL, ")
+def test_damaged_named_tensors_fail(run: Ran) -> None:
+    _, reason = found(run, "damaged.safetensors", "error")["(damaged)"]
+    assert reason.startswith(f"{run.folder}/damaged.safetensors: b: the dtype F3, expected one of BOOL, ")
     assert reason.endswith("; tensors kept: 1")

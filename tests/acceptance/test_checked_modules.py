@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from textwrap import dedent
-
 import pytest
+
+from tests.support.suites import Suite, suite
 
 pytestmark = pytest.mark.compat
 
@@ -50,14 +50,8 @@ HEAD = """
 """
 
 
-def run(pytester: pytest.Pytester, body: str, *args: str) -> pytest.RunResult:
-    pytester.makepyfile(test_mine=dedent(HEAD) + dedent(body))
-    return pytester.runpytest("-p", "no:cacheprovider", *args)
-
-
-@pytest.mark.parametrize("args", [[], ["-n1"]])
-def test_parameters_and_buffers_are_judged(pytester: pytest.Pytester, args: list[str]) -> None:
-    body = """
+TEXTS = {
+    "parameters": """
     def test_layer_norm(probe):
         module = torch.nn.LayerNorm(8, dtype=torch.bfloat16)
         assert checked(probe, module, module, "bfloat16") == "output.0 grad.input.0 grad.weight grad.bias"
@@ -98,12 +92,8 @@ def test_parameters_and_buffers_are_judged(pytester: pytest.Pytester, args: list
 
     def test_assigned_buffer(probe):
         assert checked(probe, Mean(0.9), Mean(0.9)) == "output.0 mean grad.input.0"
-    """
-    run(pytester, body, *args).assert_outcomes(passed=8)
-
-
-def test_a_module_is_checked_against_a_function_and_the_reverse(pytester: pytest.Pytester) -> None:
-    body = """
+    """,
+    "functions": """
     def normed(x):
         return batch_norm(x, None, None, training=True)
 
@@ -117,40 +107,8 @@ def test_a_module_is_checked_against_a_function_and_the_reverse(pytester: pytest
 
     def test_wrong(probe):
         checked(probe, lambda x: normed(x) * 1.01, torch.nn.BatchNorm1d(8))
-    """
-    run(pytester, body).assert_outcomes(passed=2, failed=1)
-
-
-@pytest.mark.parametrize(
-    ("function", "reference", "reason"),
-    [
-        ("Slipped(8)", "torch.nn.BatchNorm1d(8)", "*kwargs.module.running_var [[]8[]] float32: error (noise)*"),
-        ("Leaky(8, 8)", "torch.nn.Linear(8, 8)", "*grad.kwargs.module.weight [[]8, 8[]] float32: error (noise)*"),
-        ("Mean(0.9)", "Mean(0.8)", "*kwargs.module.mean [[]8[]] float32: error (noise)*"),
-        ("Gamma()", "torch.nn.LayerNorm(8)", "*name their parameters alike*: gamma of the function, weight of the *"),
-        (
-            "torch.nn.Linear(8, 4)",
-            "torch.nn.Linear(8, 8)",
-            "*weight is [[]8, 8[]] there and [[]4, 8[]] in the function*",
-        ),
-        (
-            "Gamma()",
-            "lambda x, layer=torch.nn.Linear(8, 8): layer(x)",
-            "*the reference raised RuntimeError: *; it gets floating tensors as*",
-        ),
-    ],
-)
-def test_a_wrong_module_fails_and_names_what_differs(
-    pytester: pytest.Pytester, function: str, reference: str, reason: str
-) -> None:
-    result = run(pytester, f"def test_mine(probe): checked(probe, {function}, {reference})")
-    result.assert_outcomes(failed=1)
-    text = " ".join(line.removeprefix("E").strip() for line in result.outlines if line.startswith("E  "))
-    pytest.LineMatcher([text]).fnmatch_lines([reason])
-
-
-def test_a_reference_that_draws_random_numbers_is_none(pytester: pytest.Pytester) -> None:
-    body = """
+    """,
+    "random": """
     dropout = torch.nn.functional.dropout
 
     def normal(x):
@@ -174,56 +132,8 @@ def test_a_reference_that_draws_random_numbers_is_none(pytester: pytest.Pytester
 
     def test_unused(probe):
         probe.check(unused, reference=unused, inputs=probe.tensor((64, 8)))
-    """
-    result = run(pytester, body)
-    result.assert_outcomes(passed=2, failed=3)
-    result.stdout.fnmatch_lines(["E*the reference draws random numbers and gives others in each run; *"])
-
-
-@pytest.mark.parametrize(
-    ("api", "meant"),
-    [
-        ("Functional.gleu", "Functional.gelu"),
-        ("torch.nn.functional.sofmax", "Functional.softmax"),
-        ("gelu", "Functional.gelu"),
-        ("Functional.svd", "Tensor.svd"),
-        ("Tensor.ad_", "Tensor.add_"),
-        ("NPU.npu_rotary_mull", "NPU.npu_rotary_mul"),
-    ],
-)
-def test_a_wrong_api_says_which_is_meant(pytester: pytest.Pytester, api: str, meant: str) -> None:
-    pytester.makeconftest(
-        "def pytest_probe_register(registry): registry.references['NPU.npu_rotary_mul'] = lambda x: x"
-    )
-    result = run(pytester, f"def test_mine(probe): probe.check(gelu, reference=gelu, inputs=[], api={api!r})")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"E*SettingsError: api: '{api}' cannot be used; *did you mean {meant}?"])
-
-
-@pytest.mark.parametrize(
-    "api",
-    ["Functional.gelu", "torch.nn.functional.gelu", "Torch.sigmoid", "Tensor.add_", "NPU.gelu", "NPU.own", "", None],
-)
-def test_a_check_accepts_a_known_api(pytester: pytest.Pytester, api: str | None) -> None:
-    pytester.makeconftest("def pytest_probe_register(registry): registry.references['NPU.own'] = lambda x: x")
-    body = f"""
-    def test_mine(probe):
-        probe.check(gelu, reference=gelu, inputs=probe.tensor((4, 8)), api={api!r})
-    """
-    run(pytester, body).assert_outcomes(passed=1)
-
-
-@pytest.mark.parametrize("tolerance", ["rtol=1e-3", "atol=0", "rtol=0.0, atol=1e-5"])
-def test_a_tolerance_is_refused_with_the_reason(pytester: pytest.Pytester, tolerance: str) -> None:
-    name = tolerance.partition("=")[0]
-    body = f"def test_mine(probe): probe.check(gelu, reference=gelu, inputs=[], {tolerance})"
-    result = run(pytester, body)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"E*SettingsError: check: {name}: * cannot be used; a check takes no tolerance: *"])
-
-
-def test_one_input_keyword_tensors_and_text(pytester: pytest.Pytester) -> None:
-    body = """
+    """,
+    "one_input": """
     def scaled(x, *, by, how="up"):
         return {"up": x * by}[how]
 
@@ -232,9 +142,110 @@ def test_one_input_keyword_tensors_and_text(pytester: pytest.Pytester) -> None:
         forward, backward = probe.check(scaled, reference=scaled, inputs=x, kwargs={"by": by}, backward=True)
         assert [output.name for output in backward.outputs] == ["grad.input.0", "grad.kwargs.by"]
         assert backward.outputs[1].shape == (8,)
-    """
-    run(pytester, body).assert_outcomes(passed=1)
-    wrong = body.replace("probe.check(scaled", "probe.check(lambda x, *, by: x * by.detach()")
-    result = run(pytester, wrong)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*grad.kwargs.by [[]8[]] *: error (structure): the device gives no gradient*"])
+    """,
+}
+# A wrong module, its reference, and how the failure names what differs.
+WRONG = [
+    ("Slipped(8)", "torch.nn.BatchNorm1d(8)", "*kwargs.module.running_var [[]8[]] float32: error (noise)*"),
+    ("Leaky(8, 8)", "torch.nn.Linear(8, 8)", "*grad.kwargs.module.weight [[]8, 8[]] float32: error (noise)*"),
+    ("Mean(0.9)", "Mean(0.8)", "*kwargs.module.mean [[]8[]] float32: error (noise)*"),
+    ("Gamma()", "torch.nn.LayerNorm(8)", "*name their parameters alike*: gamma of the function, weight of the *"),
+    (
+        "torch.nn.Linear(8, 4)",
+        "torch.nn.Linear(8, 8)",
+        "*weight is [[]8, 8[]] there and [[]4, 8[]] in the function*",
+    ),
+    (
+        "Gamma()",
+        "lambda x, layer=torch.nn.Linear(8, 8): layer(x)",
+        "*the reference raised RuntimeError: *; it gets floating tensors as*",
+    ),
+]
+# What an API that is misspelt means.
+MEANT = {
+    "Functional.gleu": "Functional.gelu",
+    "torch.nn.functional.sofmax": "Functional.softmax",
+    "gelu": "Functional.gelu",
+    "Functional.svd": "Tensor.svd",
+    "Tensor.ad_": "Tensor.add_",
+    "NPU.npu_rotary_mull": "NPU.npu_rotary_mul",
+}
+KNOWN = ["Functional.gelu", "torch.nn.functional.gelu", "Torch.sigmoid", "Tensor.add_", "NPU.gelu", "NPU.own", "", None]
+TOLERANCES = ["rtol=1e-3", "atol=0", "rtol=0.0, atol=1e-5"]
+CONFTEST = """
+    def pytest_probe_register(registry):
+        registry.references["NPU.npu_rotary_mul"] = registry.references["NPU.own"] = lambda x: x
+"""
+
+
+def alone(body: str) -> str:
+    return f"\ndef test_mine(probe): {body}\n"
+
+
+@pytest.fixture(scope="module", params=[[], ["-n1"]], ids=["serial", "n1"])
+def all_of_them(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Suite:
+    texts = {
+        **TEXTS,
+        "no_gradient": TEXTS["one_input"].replace("probe.check(scaled", "probe.check(lambda x, *, by: x * by.detach()"),
+        **{f"wrong_{n}": alone(f"checked(probe, {a}, {b})") for n, (a, b, _) in enumerate(WRONG)},
+        **{
+            f"meant_{n}": alone(f"probe.check(gelu, reference=gelu, inputs=[], api={api!r})")
+            for n, api in enumerate(MEANT)
+        },
+        "known": "".join(
+            f"\ndef test_{n}(probe): probe.check(gelu, reference=gelu, inputs=probe.tensor((4, 8)), api={api!r})\n"
+            for n, api in enumerate(KNOWN)
+        ),
+        **{
+            f"tolerance_{n}": alone(f"probe.check(gelu, reference=gelu, inputs=[], {each})")
+            for n, each in enumerate(TOLERANCES)
+        },
+    }
+    return suite(tmp_path_factory.mktemp("modules"), HEAD, texts, *request.param, conftest=CONFTEST)
+
+
+@pytest.mark.parametrize(
+    ("name", "outcomes"),
+    [
+        ("parameters", {"passed": 8}),
+        ("functions", {"passed": 2, "failed": 1}),
+        ("random", {"passed": 2, "failed": 3}),
+        ("one_input", {"passed": 1}),
+        ("known", {"passed": len(KNOWN)}),
+    ],
+)
+def test_modules_and_arguments_are_judged(all_of_them: Suite, name: str, outcomes: dict[str, int]) -> None:
+    assert all_of_them.of(name).outcomes == outcomes
+
+
+@pytest.mark.parametrize("number", range(len(WRONG)))
+def test_a_wrong_module_fails_and_names_what_differs(all_of_them: Suite, number: int) -> None:
+    told = all_of_them.of(f"wrong_{number}")
+    assert told.outcomes == {"failed": 1}
+    text = " ".join(line.removeprefix("E").strip() for line in told.text.splitlines() if line.startswith("E  "))
+    pytest.LineMatcher([text]).fnmatch_lines([WRONG[number][2]])
+
+
+def test_a_reference_that_draws_random_numbers_is_none(all_of_them: Suite) -> None:
+    told = all_of_them.of("random")
+    assert told.text.count("the reference draws random numbers and gives others in each run; ") >= 3
+
+
+@pytest.mark.parametrize("number", range(len(MEANT)))
+def test_a_wrong_api_says_which_is_meant(all_of_them: Suite, number: int) -> None:
+    told, (api, meant) = all_of_them.of(f"meant_{number}"), [*MEANT.items()][number]
+    assert told.outcomes == {"failed": 1}
+    told.shows(f"E*SettingsError: api: '{api}' cannot be used; *did you mean {meant}?")
+
+
+@pytest.mark.parametrize("number", range(len(TOLERANCES)))
+def test_a_tolerance_is_refused_with_the_reason(all_of_them: Suite, number: int) -> None:
+    told, name = all_of_them.of(f"tolerance_{number}"), TOLERANCES[number].partition("=")[0]
+    assert told.outcomes == {"failed": 1}
+    told.shows(f"E*SettingsError: check: {name}: * cannot be used; a check takes no tolerance: *")
+
+
+def test_a_keyword_tensor_without_a_gradient_fails(all_of_them: Suite) -> None:
+    told = all_of_them.of("no_gradient")
+    assert told.outcomes == {"failed": 1}
+    told.shows("*grad.kwargs.by [[]8[]] *: error (structure): the device gives no gradient*")

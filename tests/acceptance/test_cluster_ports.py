@@ -58,11 +58,13 @@ def listening_below(process: int) -> dict[str, str]:
     found: dict[str, str] = {}
     sockets, session = listening(), os.getsid(process)
     for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
+        with suppress(OSError):  # it has ended
             if os.getsid(int(folder.name)) == session:
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                names = [os.readlink(handle) for handle in (folder / "fd").iterdir()]
-                found |= {f"{command} {name}": sockets[name] for name in names if name in sockets}
+                for handle in (folder / "fd").iterdir():
+                    with suppress(OSError):  # this one alone was closed meanwhile
+                        name = os.readlink(handle)
+                        found |= {f"{command} {name}": sockets[name]} if name in sockets else {}
     return found
 
 

@@ -12,16 +12,13 @@ from syrupy.assertion import SnapshotAssertion
 
 from tests.acceptance.conftest import NAMES, DumpMaker, entries, forward, tensor
 from tests.support.other_plugins import Ran
+from tests.support.running import collected
 
 pytestmark = pytest.mark.compat
 
 
-def ids(result: pytest.RunResult) -> list[str]:
-    return [line.partition("::")[2] for line in result.outlines if "::" in line]
-
-
 def collect(pytester: pytest.Pytester, *args: str) -> list[str]:
-    return ids(pytester.runpytest("--collect-only", "-q", *args))
+    return [name.partition("::")[2] for name in collected(pytester, *args)]
 
 
 def test_forward_comes_before_backward_record_by_record(healthy_run: Ran) -> None:

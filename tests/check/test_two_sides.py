@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,15 @@ def test_a_rounding_more_is_that_of_the_side_that_has_it() -> None:
     assert found["output.0"] == "as by one rounding more in bfloat16 (A)"
     assert found["grad.input.2"] == "as by two roundings more in bfloat16 (A)"
     assert named(*pair[::-1], two_calls.rms_norm, rows())["output.0"] == "as by one rounding more in bfloat16 (B)"
+
+
+@pytest.mark.parametrize(("seconds", "name"), [((9, 9, 0), "as by one rounding more in bfloat16 (A)"), ((9, 9, 9), "")])
+def test_what_is_dear_once_is_timed_again(seconds: Sequence[int], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collection of the garbage of a whole run of tests took longer than a run may, and the name was lost."""
+    moments = chain.from_iterable(accumulate(chain.from_iterable((0, each) for each in seconds)) for _ in range(9))
+    monkeypatch.setattr("pytest_probe.check.two_sides.time.process_time", moments.__next__)
+    found = named(two_calls.cast_before_weight, two_calls.cast_last, two_calls.rms_norm, rows())
+    assert found["output.0"] == name
 
 
 def test_both_sides_may_round_at_another_place() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.acceptance.conftest import make_dump, outside_ci, planted
+from tests.acceptance.conftest import make_dump, planted
 from tests.check.conftest import bench, plant
 
-__all__ = ["bench", "make_dump", "outside_ci", "plant", "planted"]
+__all__ = ["bench", "make_dump", "plant", "planted"]

@@ -38,3 +38,15 @@ def refusal(pytester: pytest.Pytester, *args: str) -> pytest.LineMatcher:
     with pytest.raises(pytest.UsageError) as raised:
         pytester.parseconfigure(*args)
     return pytest.LineMatcher(str(raised.value).splitlines())
+
+
+def collected(pytester: pytest.Pytester, *args: str) -> list[str]:
+    """The ids that pytest collects, for which no run is needed."""
+    config = pytester.parseconfigure(*args)
+    session = pytest.Session.from_config(config)
+    session.exitstatus = pytest.ExitCode.OK
+    config.hook.pytest_sessionstart(session=session)
+    try:
+        return [item.nodeid for item in session.perform_collect()]
+    finally:
+        config.hook.pytest_sessionfinish(session=session, exitstatus=pytest.ExitCode.OK)

@@ -164,13 +164,31 @@ class Stream:
         """One stream, from its beginning to its end or a cut. Raises grpc.RpcError."""
         with self._open(str(self._online), options=frames.CHANNEL_OPTIONS) as channel:
             session.call = channel.stream_stream(f"/{frames.SERVICE}/{frames.METHOD}")(self._requests(session))
-            try:
-                for reply in session.call if not session.over else ():
-                    self._hear(session, reply)
-            finally:
-                with self._changed:
-                    session.end()
-                    self._changed.notify_all()
+            ended = threading.Event()
+            if session.over or not session.call.add_callback(ended.set):
+                ended.set()
+            reader = threading.Thread(target=self._hear_all, args=(session,), name="pytest-probe hear", daemon=True)
+            reader.start()
+            ended.wait()
+            # What came before the end is heard. gRPC may never wake the reader of a call that fails as it begins.
+            reader.join(_LOOK_SECONDS)
+            with self._changed:
+                session.end()
+                self._changed.notify_all()
+        if session.failure is not None:
+            raise session.failure
+        if session.call.code() is not grpc.StatusCode.OK:
+            raise session.call
+
+    def _hear_all(self, session: _Session) -> None:
+        try:
+            for reply in session.call:
+                self._hear(session, reply)
+        except grpc.RpcError:  # the call has its code
+            pass
+        except Exception as error:
+            session.failure = error
+            session.call.cancel()
 
     def _hear(self, session: _Session, reply: bytes) -> None:
         with self._changed:
@@ -212,6 +230,7 @@ class _Session:
     """What is known of one stream. next is the number of the message that goes next, once the checking host said it."""
 
     over = False
+    failure: Exception | None = None
     call: Any = None
     next: int | None = None
 

@@ -84,6 +84,6 @@ def test_a_missing_map(tmp_path: Path) -> None:
     ],
 )
 def test_stars(tmp_path: Path, glob: str, other: str, name: str, renamed: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     assert read_map(written(tmp_path, f'names: {{"{glob}": "{other}"}}')).renamed(name) == renamed
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5

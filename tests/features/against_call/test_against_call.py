@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import DumpMaker, forward, tensor
+from tests.support.running import refusal
 from tests.support.two_calls import write_records
 
 CONFTEST = """
@@ -26,6 +27,7 @@ def pytest_probe_register(registry):
 """
 ENGINE = """
 from tests.support import two_calls
+from tests.support.running import refusal
 
 def pytest_probe_register(registry):
     registry.calls.update({
@@ -126,9 +128,7 @@ def test_a_module_that_cannot_be_used(pytester: pytest.Pytester, module: str, wo
     Path("empty.py").write_text(f"{hook} pass")
     Path("other.py").write_text(f"{hook} registry.calls['Functional.rmsnorm'] = print")
     write_records(Path("dump"))
-    result = pytester.runpytest("--probe-dump=dump", f"--probe-against-call={module}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([words])
+    refusal(pytester, "--probe-dump=dump", f"--probe-against-call={module}").fnmatch_lines([words])
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,8 @@ def test_a_module_that_cannot_be_used(pytester: pytest.Pytester, module: str, wo
 def test_what_has_no_second_side_is_refused(pytester: pytest.Pytester, option: str) -> None:
     Path("engine.py").write_text(ENGINE.replace("RMS_NORM", "cast_last"))
     write_records(Path("dump"))
-    result = pytester.runpytest("--probe-dump=dump", "--probe-against-call=engine.py", option)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--probe-against-call*leave it out*"])
+    said = refusal(pytester, "--probe-dump=dump", "--probe-against-call=engine.py", option)
+    said.fnmatch_lines(["*--probe-against-call*leave it out*"])
 
 
 def test_records_that_are_alike_are_said(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
 
 from pytest_probe.cli import main
-from tests.acceptance.conftest import DumpMaker, forward, tensor
+from tests.acceptance.conftest import DumpMaker, forward, tensor, written
+from tests.support.running import ran, refusal
 
 X = tensor(40, 50)
 DATA = {f"Torch.{name}.0.forward": forward(X, output=X) for name in ("exp", "sin", "abs")}
@@ -32,11 +35,23 @@ def outcomes(folder: str) -> dict[str, dict[str, Any]]:
     return {found["id"].split("::")[1]: found for found in map(json.loads, lines)}
 
 
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """base/ has the results of a device that is right, out/ of one whose exp errs."""
+    folder = tmp_path_factory.mktemp("results")
+    written(folder / "dump.json", DATA)
+    for name, error in (("base", "0"), ("out", "2.5 * 2**-24")):
+        (folder / "conftest.py").write_text(dedent(CONFTEST.format(error=error)))
+        ran(folder, "--probe-dump=dump.json", f"--probe-out={name}").result.assert_outcomes(passed=3)
+    (folder / "conftest.py").unlink()
+    return folder
+
+
 @pytest.fixture
-def benchmark(pytester: pytest.Pytester, make_dump: DumpMaker) -> str:
-    """A folder of results of a device that is right."""
-    make_dump(data=DATA)
-    run(pytester, "--probe-out=base").assert_outcomes(passed=3)
+def benchmark(pytester: pytest.Pytester, results: Path) -> str:
+    """A folder of results of a device that is right: the test's own copy."""
+    shutil.copytree(results, pytester.path, dirs_exist_ok=True)
+    shutil.rmtree("out")
     return "base"
 
 
@@ -188,27 +203,21 @@ def test_a_benchmark_that_judged_nothing(pytester: pytest.Pytester, benchmark: s
 def test_a_benchmark_with_other_inputs_is_refused(
     pytester: pytest.Pytester, benchmark: str, args: list[str], message: str
 ) -> None:
-    result = run(pytester, *args)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+    refusal(pytester, "--probe-dump=dump.json", *args).fnmatch_lines([f"{message}"])
 
 
 def test_a_benchmark_of_another_dump_of_that_name_is_refused(
     pytester: pytest.Pytester, benchmark: str, make_dump: DumpMaker
 ) -> None:
     make_dump(data={**DATA, "Torch.cos.0.forward": forward(X, output=X)})
-    result = run(pytester, f"--probe-benchmark={benchmark}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["ERROR: --probe-benchmark: '*base' *its run has dumps dump.json sha256:*, this run has sha256:*"]
-    )
+    said = refusal(pytester, "--probe-dump=dump.json", f"--probe-benchmark={benchmark}")
+    said.fnmatch_lines(["--probe-benchmark: '*base' *its run has dumps dump.json sha256:*, this run has sha256:*"])
 
 
 def test_compare_writes_tables_and_fails_where_rows_differ(
-    pytester: pytest.Pytester, benchmark: str, capsys: pytest.CaptureFixture[str]
+    results: Path, benchmark: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytester.makeconftest(CONFTEST.format(error="2.5 * 2**-24"))
-    run(pytester, "--probe-out=out")
+    shutil.copytree(results / "out", "out")
     capsys.readouterr()
     assert main(["compare", benchmark, benchmark, "-o", "same"]) == 0
     assert main(["compare", "out", benchmark, "-o", "cmp"]) == 1
@@ -248,8 +257,7 @@ def test_lines_that_no_run_wrote(pytester: pytest.Pytester, benchmark: str, caps
     assert main(["compare", benchmark, benchmark, "-o", "out"]) == 2
     wanted = "results.jsonl:1: pytest-probe does not write this: Expected `str`, got `int` - at `$.outputs[0].name`"
     assert wanted in capsys.readouterr().err
-    result = run(pytester, f"--probe-benchmark={benchmark}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --probe-benchmark: '*base' *results.jsonl:1: *$.outputs?0?.name*"])
+    said = refusal(pytester, "--probe-dump=dump.json", f"--probe-benchmark={benchmark}")
+    said.fnmatch_lines(["--probe-benchmark: '*base' *results.jsonl:1: *$.outputs?0?.name*"])
     Path(benchmark, "run.json").write_text('{"identity": []}')
     run(pytester, f"--probe-benchmark={benchmark}").stderr.fnmatch_lines(["ERROR: *run.json: *$.identity*"])

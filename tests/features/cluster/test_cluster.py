@@ -73,9 +73,9 @@ def runs(process: int) -> bool:
         return False
 
 
-def ends(check: Callable[[], bool], seconds: float) -> bool:
-    """Does it become true in this time?"""
-    end = time.monotonic() + seconds
+def ends(check: Callable[[], bool]) -> bool:
+    """Does it become true, however loaded the machine is?"""
+    end = time.monotonic() + 240
     while not check():
         if time.monotonic() > end:
             return False
@@ -163,7 +163,7 @@ def begun(pytester: pytest.Pytester, *args: str) -> subprocess.Popen[str]:
         command, cwd=pytester.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(os.environ)
     )
     file = pytester.path / "out/results.jsonl"
-    if not ends(lambda: file.exists() and bool(file.read_bytes()), 120):
+    if not ends(lambda: file.exists() and bool(file.read_bytes())):
         process.kill()
         pytest.fail(process.communicate()[0])
     return process
@@ -223,10 +223,10 @@ def test_ctrl_c_leaves_nothing_behind(pytester: pytest.Pytester, make_dump: Dump
     assert shards
     assert len(all_of_them) > len(shards)
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=240)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, said
-    assert ends(lambda: not any(map(runs, all_of_them)), 10)
-    assert ends(lambda: not processes(cluster.address, and_theirs=True), 10)
+    assert ends(lambda: not any(map(runs, all_of_them)))
+    assert ends(lambda: not processes(cluster.address, and_theirs=True))
     assert f"{len(written(pytester))} passed" in said
 
 

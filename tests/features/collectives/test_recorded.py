@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import Struct
 
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, round_to
 from tests.features.collectives.dumps import Call, op, write
 from tests.features.collectives.programs import record
+from tests.support.other_plugins import Ran
+from tests.support.running import ran
 
 RANKS = 4
 
@@ -33,19 +38,6 @@ def ring(given: Sequence[AnyArray]) -> AnyArray:
 
 def all_reduce(given: Sequence[AnyArray], results: Sequence[AnyArray], name: str = "SUM") -> list[list[Call]]:
     return [[("all_reduce", [one], {"op": op(name)}, [got])] for one, got in zip(given, results, strict=True)]
-
-
-Run = Callable[[Path], pytest.RunResult]
-
-
-@pytest.fixture
-def run(pytester: pytest.Pytester) -> Run:
-    return lambda folder: pytester.runpytest_inprocess(f"--probe-dump={folder}", "--probe-device=recorded", "-rs")
-
-
-def said(result: pytest.RunResult) -> str:
-    """All that pytest printed, in one line."""
-    return " ".join(" ".join(result.outlines).split())
 
 
 def missing(given: list[AnyArray]) -> list[AnyArray]:
@@ -75,103 +67,9 @@ def divided(given: list[AnyArray]) -> list[AnyArray]:
     return [ring(given) / np.float32(4)] * RANKS
 
 
-@pytest.mark.parametrize(
-    ("fault", "failed", "words"),
-    [
-        (missing, 4, "the contribution of rank 2 is missing; noise ratio *"),
-        (twice, 4, "the contribution of rank 1 counts twice; noise ratio *"),
-        (stale, 1, "it is what rank 2 sent: the result has not come*"),
-        (
-            flipped,
-            1,
-            "results differ: rank 3 of 4 has other bits than ranks 0 to 2 in 1 of 64 elements, the first is 5:*",
-        ),
-        (narrow, 4, "as if it was reduced in bfloat16, and not in float32; noise ratio *"),
-        (divided, 4, "divided by 4, and not by 1; noise ratio *"),
-    ],
-)
-def test_a_fault_is_an_error_that_says_which(
-    run: Run, tmp_path: Path, fault: Callable[[Any], list[AnyArray]], failed: int, words: str
-) -> None:
-    given = inputs()
-    result = run(write(tmp_path / "dump", all_reduce(given, fault(given))))
-    result.assert_outcomes(failed=failed, passed=RANKS - failed)
-    assert fnmatchcase(said(result), f"*{words}*")
-
-
-@pytest.mark.parametrize("kind", ["all_reduce", "broadcast"])
-def test_the_result_of_an_earlier_call_is_named(run: Run, tmp_path: Path, kind: str) -> None:
-    given, words = (inputs(), [each[::-1].copy() for each in inputs()]), {"op": op("SUM")}
-    if kind == "all_reduce":
-        right = [ring(each) for each in given]
-    else:
-        right, words = [each[0] for each in given], {"src": 0}  # type: ignore[dict-item]
-    got = [[right[0], right[0 if rank == 2 else 1]] for rank in range(RANKS)]
-    calls: list[list[Call]] = [
-        [(kind, [given[call][rank]], words, [got[rank][call]]) for call in (0, 1)] for rank in range(RANKS)
-    ]
-    result = run(write(tmp_path / "dump", calls))
-    result.assert_outcomes(failed=1, passed=2 * RANKS - 1)
-    assert fnmatchcase(said(result), f"*it is the result of Distributed.{kind}.0, an earlier call; *")
-
-
-def test_zeros_that_come_again_are_no_stale_result(run: Run, tmp_path: Path) -> None:
-    zeros = [np.zeros(64, np.float32)] * RANKS
-    right, given = all_reduce(zeros, zeros), inputs()
-    calls = [[*before, *now] for before, now in zip(right, all_reduce(given, zeros), strict=True)]
-    result = run(write(tmp_path / "dump", calls))
-    result.assert_outcomes(failed=RANKS, passed=RANKS)
-    assert "an earlier call" not in said(result)
-
-
-def test_a_mean_that_is_divided_by_another_number_is_an_error(run: Run, tmp_path: Path) -> None:
-    given = inputs()
-    wrong = [ring(given) / np.float32(8)] * RANKS
-    result = run(write(tmp_path / "dump", all_reduce(given, wrong, "AVG")))
-    result.assert_outcomes(failed=RANKS)
-    assert fnmatchcase(said(result), "*divided by 8, and not by 4; noise ratio*")
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_ring_a_tree_and_float32_inside_pass(run: Run, tmp_path: Path, dtype: str) -> None:
-    given = inputs(dtype)
-    exact = round_to(ring([each.astype(np.float32) for each in given]), numpy_dtype(dtype))
-    tree = np.add(np.add(given[0], given[1]), np.add(given[2], given[3]))
-    for number, right in enumerate((ring(given), tree, exact)):
-        run(write(tmp_path / f"dump{number}", all_reduce(given, [right] * RANKS))).assert_outcomes(passed=RANKS)
-
-
-def test_of_two_ranks_the_one_with_the_flipped_bit_is_found(run: Run, tmp_path: Path) -> None:
-    given = inputs(ranks=2)
-    wrong = ring(given).copy()
-    wrong.view(np.uint32)[3] ^= 1
-    result = run(write(tmp_path / "dump", all_reduce(given, [wrong, ring(given)])))
-    result.assert_outcomes(failed=1, passed=1)
-    assert fnmatchcase(said(result), "*results differ: rank 0 of 2 has other bits than rank 1 in 1 of 64*")
-
-
-def test_a_call_that_was_never_waited_for_is_an_error(run: Run, tmp_path: Path) -> None:
-    given = inputs()
-    calls: list[list[Call]] = [[("all_reduce", [one], {"op": op("SUM")}, None)] for one in given]
-    result = run(write(tmp_path / "dump", calls, waited=False))
-    result.assert_outcomes(failed=RANKS)
-    assert fnmatchcase(said(result), "*all_reduce was never waited for*")
-    run(write(tmp_path / "unknown", calls, waited=None)).assert_outcomes(skipped=RANKS)
-
-
 def gathered(given: list[AnyArray], order: Sequence[int]) -> list[list[Call]]:
     whole = np.concatenate([given[rank] for rank in order])
     return [[("all_gather_into_tensor", [np.zeros_like(whole), one], {}, [whole])] for one in given]
-
-
-def test_an_all_gather_in_another_order_is_an_error(run: Run, tmp_path: Path) -> None:
-    given = inputs()
-    run(write(tmp_path / "right", gathered(given, range(RANKS)))).assert_outcomes(passed=RANKS)
-    result = run(write(tmp_path / "wrong", gathered(given, [0, 2, 1, 3])))
-    result.assert_outcomes(failed=RANKS)
-    assert fnmatchcase(
-        said(result), "*in the place of rank 1 is what rank 2 sent; in the place of rank 2 is what rank 1 sent*"
-    )
 
 
 def moved() -> dict[str, list[list[Call]]]:
@@ -210,71 +108,6 @@ def moved() -> dict[str, list[list[Call]]]:
     }
 
 
-RECEIVERS = {"gather": 1, "reduce": 1, "send": 1}
-
-
-@pytest.mark.parametrize("name", moved())
-def test_each_way_of_moving_data_passes_and_one_wrong_bit_fails(run: Run, tmp_path: Path, name: str) -> None:
-    calls, receivers = moved()[name], RECEIVERS.get(name, 2)
-    run(write(tmp_path / "right", calls)).assert_outcomes(passed=receivers, skipped=2 - receivers)
-    rank = next(rank for rank in (1, 0) if calls[rank][0][3] is not None)
-    outputs = [each.copy() for each in calls[rank][0][3] or ()]
-    outputs[-1].view(np.uint32)[-1] ^= 1 << 30
-    calls[rank][0] = (*calls[rank][0][:3], outputs)
-    result = run(write(tmp_path / "wrong", calls))
-    result.assert_outcomes(failed=1, passed=receivers - 1, skipped=2 - receivers)
-
-
-def test_a_dump_of_one_rank_says_which_are_missing(run: Run, tmp_path: Path) -> None:
-    given = inputs()
-    folder = write(tmp_path / "dump", all_reduce(given, [ring(given)] * RANKS))
-    for rank in (1, 2):
-        shutil.rmtree(folder / "step0" / f"rank{rank}")
-    result = run(folder)
-    result.assert_outcomes(skipped=2)
-    assert fnmatchcase(
-        said(result), "*of the group of ranks 0 to 3 the dump of 1, 2 is missing; give the dumps of all*"
-    )
-
-
-def test_a_group_that_is_not_in_the_dump_is_a_skip(run: Run, tmp_path: Path) -> None:
-    given = inputs(ranks=2)
-    folder = write(tmp_path / "dump", all_reduce(given, [ring(given)] * 2), group=[6, 7])
-    run(folder).assert_outcomes(skipped=2)
-
-
-def test_other_numbers_of_calls_are_a_skip_of_these_alone(run: Run, tmp_path: Path) -> None:
-    given = inputs(ranks=2)
-    calls = all_reduce(given, [ring(given)] * 2)
-    calls[1] *= 2
-    for rank, more in enumerate(moved()["broadcast"]):
-        calls[rank] += more
-    result = run(write(tmp_path / "dump", calls))
-    result.assert_outcomes(skipped=3, passed=2)
-    assert fnmatchcase(said(result), "*other numbers of calls of all_reduce: rank 0 1, rank 1 2*")
-
-
-def test_other_sizes_and_dtypes_are_errors(run: Run, tmp_path: Path) -> None:
-    given = inputs(ranks=2)
-    short = [given[0], given[1][:32]]
-    result = run(write(tmp_path / "sizes", all_reduce(short, [given[0], short[1]])))
-    result.assert_outcomes(failed=2)
-    assert fnmatchcase(said(result), "*ranks disagree on sizes: rank 0 has 64, rank 1 32*")
-    other = [given[0], given[1].astype(np.float64)]
-    result = run(write(tmp_path / "dtypes", all_reduce(other, other)))
-    result.assert_outcomes(failed=2)
-    assert fnmatchcase(said(result), "*ranks disagree on dtype: rank 0 has float32, rank 1 float64*")
-
-
-def test_a_file_that_is_missing_is_a_skip_of_its_call(run: Run, tmp_path: Path) -> None:
-    given = inputs(ranks=2)
-    folder = write(tmp_path / "dump", all_reduce(given, [ring(given)] * 2))
-    (folder / "step0" / "rank1" / "dump_tensor_data" / "tensor0.npy").unlink()
-    result = run(folder)
-    result.assert_outcomes(skipped=2)
-    assert fnmatchcase(said(result), "*found no file 'tensor0.npy'*")
-
-
 def without_what_our_capture_knows(folder: Path) -> Path:
     """As msprobe writes it: the group among the arguments, and no order."""
     for path in folder.rglob("dump.json"):
@@ -286,34 +119,201 @@ def without_what_our_capture_knows(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("given_group", [True, False])
-def test_a_dump_of_msprobes_is_judged(run: Run, tmp_path: Path, given_group: bool) -> None:
-    given = inputs()
-    group = {"group": {"type": "torch.ProcessGroup", "group_ranks": list(range(RANKS)), "group_id": "d1e3ae3e"}}
-    kwargs: dict[str, Any] = {"op": op("SUM"), **(group if given_group else {})}
-    for name, results in (("right", [ring(given)] * RANKS), ("wrong", missing(given))):
-        calls: list[list[Call]] = [
-            [("all_reduce", [one], kwargs, [got])] for one, got in zip(given, results, strict=True)
-        ]
-        result = run(without_what_our_capture_knows(write(tmp_path / name, calls)))
-        result.assert_outcomes(**{"passed" if name == "right" else "failed": RANKS})
+RECEIVERS = {"gather": 1, "reduce": 1, "send": 1}
 
 
-def test_groups_of_their_own_do_not_meet(run: Run, tmp_path: Path) -> None:
-    """Ranks 0 and 2 reduce among themselves, and so do 1 and 3."""
+class Scenario(Struct, frozen=True):
+    """A dump of several ranks, how many of its items fail, pass and are skipped, and what one says."""
+
+    write: Callable[[Path], object]
+    failed: int = 0
+    passed: int = 0
+    skipped: int = 0
+    words: str = ""
+
+
+SCENARIOS: dict[str, Scenario] = {}
+
+
+def faults() -> None:
+    """A fault is an error that says which."""
     given = inputs()
-    calls: list[list[Call]] = []
-    for rank, one in enumerate(given):
+    for fault, failed, words in (
+        (missing, 4, "the contribution of rank 2 is missing; noise ratio *"),
+        (twice, 4, "the contribution of rank 1 counts twice; noise ratio *"),
+        (stale, 1, "it is what rank 2 sent: the result has not come*"),
+        (
+            flipped,
+            1,
+            "results differ: rank 3 of 4 has other bits than ranks 0 to 2 in 1 of 64 elements, the first is 5:*",
+        ),
+        (narrow, 4, "as if it was reduced in bfloat16, and not in float32; noise ratio *"),
+        (divided, 4, "divided by 4, and not by 1; noise ratio *"),
+    ):
+        calls = all_reduce(given, fault(given))
+        SCENARIOS[fault.__name__] = Scenario(partial(write, ranks=calls), failed, RANKS - failed, words=words)
+    wrong = all_reduce(given, [ring(given) / np.float32(8)] * RANKS, "AVG")
+    words = "divided by 8, and not by 4; noise ratio*"
+    SCENARIOS["a mean divided by another number"] = Scenario(partial(write, ranks=wrong), RANKS, words=words)
+    two = inputs(ranks=2)
+    one = ring(two).copy()
+    one.view(np.uint32)[3] ^= 1
+    words = "results differ: rank 0 of 2 has other bits than rank 1 in 1 of 64*"
+    calls = all_reduce(two, [one, ring(two)])
+    SCENARIOS["a flipped bit of two ranks"] = Scenario(partial(write, ranks=calls), 1, 1, words=words)
+    words = "in the place of rank 1 is what rank 2 sent; in the place of rank 2 is what rank 1 sent*"
+    calls = gathered(given, [0, 2, 1, 3])
+    SCENARIOS["an all-gather in another order"] = Scenario(partial(write, ranks=calls), RANKS, words=words)
+    short = [two[0], two[1][:32]]
+    words, calls = "ranks disagree on sizes: rank 0 has 64, rank 1 32*", all_reduce(short, [two[0], short[1]])
+    SCENARIOS["other sizes"] = Scenario(partial(write, ranks=calls), 2, words=words)
+    other = [two[0], two[1].astype(np.float64)]
+    words = "ranks disagree on dtype: rank 0 has float32, rank 1 float64*"
+    SCENARIOS["other dtypes"] = Scenario(partial(write, ranks=all_reduce(other, other)), 2, words=words)
+
+
+def right() -> None:
+    """A ring, a tree, float32 inside, an order of its own, nothing at all."""
+    for dtype in ("float32", "bfloat16"):
+        given = inputs(dtype)
+        exact = round_to(ring([each.astype(np.float32) for each in given]), numpy_dtype(dtype))
+        tree = np.add(np.add(given[0], given[1]), np.add(given[2], given[3]))
+        for name, one in (("a ring", ring(given)), ("a tree", tree), ("float32 inside", exact)):
+            calls = all_reduce(given, [one] * RANKS)
+            SCENARIOS[f"{name} in {dtype}"] = Scenario(partial(write, ranks=calls), passed=RANKS)
+    none = np.empty(0, np.float32)
+    SCENARIOS["nothing"] = Scenario(partial(write, ranks=all_reduce([none] * 2, [none] * 2)), passed=2)
+    SCENARIOS["an all-gather"] = Scenario(partial(write, ranks=gathered(inputs(), range(RANKS))), passed=RANKS)
+    given, calls = inputs(), []
+    for rank, one in enumerate(given):  # ranks 0 and 2 reduce among themselves, and so do 1 and 3
         ranks = [rank % 2, rank % 2 + 2]
         group = {"type": "torch.ProcessGroup", "group_ranks": ranks, "group_id": ""}
         calls.append([("all_reduce", [one], {"group": group}, [np.add(given[ranks[0]], given[ranks[1]])])])
-    folder = without_what_our_capture_knows(write(tmp_path / "dump", calls))
-    run(folder).assert_outcomes(passed=RANKS)
+    SCENARIOS["groups of their own"] = Scenario(
+        lambda folder: without_what_our_capture_knows(write(folder, calls)), passed=RANKS
+    )
 
 
-def test_empty_tensors_pass(run: Run, tmp_path: Path) -> None:
-    none = np.empty(0, np.float32)
-    run(write(tmp_path / "dump", all_reduce([none] * 2, [none] * 2))).assert_outcomes(passed=2)
+def earlier() -> None:
+    """The result of an earlier call is named, and one of an earlier step; zeros that come again are none."""
+    given, words = (inputs(), [each[::-1].copy() for each in inputs()]), {"op": op("SUM")}
+    for kind, options in (("all_reduce", words), ("broadcast", {"src": 0})):
+        was = [ring(each) if kind == "all_reduce" else each[0] for each in given]
+        calls: list[list[Call]] = [
+            [(kind, [given[call][rank]], options, [was[0 if rank == 2 else call]]) for call in (0, 1)]
+            for rank in range(RANKS)
+        ]
+        named = f"it is the result of Distributed.{kind}.0, an earlier call; *"
+        SCENARIOS[f"an earlier {kind}"] = Scenario(partial(write, ranks=calls), 1, 2 * RANKS - 1, words=named)
+    zeros = [np.zeros(64, np.float32)] * RANKS
+    both = [[*before, *now] for before, now in zip(all_reduce(zeros, zeros), all_reduce(given[0], zeros), strict=True)]
+    SCENARIOS["zeros again"] = Scenario(partial(write, ranks=both), RANKS, RANKS)
+
+    def steps(folder: Path) -> None:
+        sums = [ring(each) for each in given]
+        write(folder, all_reduce(given[0], [sums[0]] * RANKS))
+        late = write(folder / "late", all_reduce(given[1], [sums[0], *[sums[1]] * (RANKS - 1)]))
+        shutil.move(late / "step0", folder / "step1")
+
+    named = "it is the result of Distributed.all_reduce.0 of step 0, an earlier call; *"
+    SCENARIOS["an earlier step"] = Scenario(steps, 1, 2 * RANKS - 1, words=named)
+
+
+def waiting() -> None:
+    """A call that was never waited for is an error; where nobody knows, a skip."""
+    calls: list[list[Call]] = [[("all_reduce", [one], {"op": op("SUM")}, None)] for one in inputs()]
+    words = "all_reduce was never waited for*"
+    SCENARIOS["never waited for"] = Scenario(lambda folder: write(folder, calls, waited=False), RANKS, words=words)
+    SCENARIOS["perhaps waited for"] = Scenario(lambda folder: write(folder, calls, waited=None), skipped=RANKS)
+
+
+def incomplete() -> None:
+    """What is not in the dump is a skip that says so."""
+    given, two = inputs(), inputs(ranks=2)
+    whole, pair = all_reduce(given, [ring(given)] * RANKS), all_reduce(two, [ring(two)] * 2)
+
+    def without_ranks(folder: Path) -> None:
+        write(folder, whole)
+        for rank in (1, 2):
+            shutil.rmtree(folder / "step0" / f"rank{rank}")
+
+    words = "of the group of ranks 0 to 3 the dump of 1, 2 is missing; give the dumps of all*"
+    SCENARIOS["two of four ranks"] = Scenario(without_ranks, skipped=2, words=words)
+    SCENARIOS["another group"] = Scenario(lambda folder: write(folder, pair, group=[6, 7]), skipped=2)
+    calls = [pair[0], pair[1] * 2]
+    calls = [[*one, *more] for one, more in zip(calls, moved()["broadcast"], strict=True)]
+    words = "other numbers of calls of all_reduce: rank 0 1, rank 1 2*"
+    SCENARIOS["other numbers of calls"] = Scenario(partial(write, ranks=calls), passed=2, skipped=3, words=words)
+
+    def without_a_file(folder: Path) -> None:
+        write(folder, pair)
+        (folder / "step0" / "rank1" / "dump_tensor_data" / "tensor0.npy").unlink()
+
+    SCENARIOS["no file"] = Scenario(without_a_file, skipped=2, words="found no file 'tensor0.npy'*")
+
+
+def ways() -> None:
+    """Each way of moving data passes, and one wrong bit fails."""
+    for name, calls in moved().items():
+        receivers = RECEIVERS.get(name, 2)
+        SCENARIOS[name] = Scenario(partial(write, ranks=calls), passed=receivers, skipped=2 - receivers)
+        wrong = [list(each) for each in calls]
+        rank = next(rank for rank in (1, 0) if calls[rank][0][3] is not None)
+        outputs = [each.copy() for each in calls[rank][0][3] or ()]
+        outputs[-1].view(np.uint32)[-1] ^= 1 << 30
+        wrong[rank][0] = (*calls[rank][0][:3], outputs)
+        SCENARIOS[f"{name} with a wrong bit"] = Scenario(partial(write, ranks=wrong), 1, receivers - 1, 2 - receivers)
+
+
+def of_msprobe() -> None:
+    """A dump of msprobe's is judged, with the group among its arguments and without it."""
+    given = inputs()
+    group = {"group": {"type": "torch.ProcessGroup", "group_ranks": list(range(RANKS)), "group_id": "d1e3ae3e"}}
+    for has_group in (True, False):
+        kwargs: dict[str, Any] = {"op": op("SUM"), **(group if has_group else {})}
+        for name, results in (("right", [ring(given)] * RANKS), ("wrong", missing(given))):
+            calls: list[list[Call]] = [
+                [("all_reduce", [one], kwargs, [got])] for one, got in zip(given, results, strict=True)
+            ]
+            failed = RANKS if name == "wrong" else 0
+            SCENARIOS[f"of msprobe, {name}, {'with' if has_group else 'without'} its group"] = Scenario(
+                partial(lambda folder, calls: without_what_our_capture_knows(write(folder, calls)), calls=calls),
+                failed,
+                RANKS - failed,
+            )
+
+
+for kind in (faults, right, earlier, waiting, incomplete, ways, of_msprobe):
+    kind()
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """One run of all dumps: each folder is a run of its own."""
+    folder = tmp_path_factory.mktemp("collectives")
+    for name, scenario in SCENARIOS.items():
+        scenario.write(folder / name)
+    dumps = (f"--probe-dump={name}" for name in SCENARIOS)
+    return ran(folder, *dumps, "--probe-device=recorded", "--probe-out=out", "-rs")
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_collectives_of_a_dump_are_judged(judged: Ran, name: str) -> None:
+    scenario = SCENARIOS[name]
+    # The one dump of two steps is known by its second.
+    labels = (f"{name}/", "step1/") if name == "an earlier step" else (f"{name}/",)
+    rows = [row for row in judged.rows if row["id"].startswith(labels)]
+    counted = Counter(row["verdict"] for row in rows)
+    assert counted == Counter(error=scenario.failed, **{"pass": scenario.passed}, skip=scenario.skipped)
+    if scenario.words:
+        assert any(fnmatchcase(" ".join(row["reason"].split()), f"*{scenario.words}") for row in rows)
+    assert ("an earlier call" in str(rows)) == ("an earlier call" in scenario.words)
+
+
+def test_the_text_of_a_run_says_which(judged: Ran) -> None:
+    text = " ".join(" ".join(judged.result.outlines).split())
+    for name in ("missing", "stale", "flipped", "two of four ranks", "other sizes"):
+        assert fnmatchcase(text, f"*{SCENARIOS[name].words}*")
 
 
 @pytest.mark.evidence
@@ -346,14 +346,3 @@ def test_four_ranks_share_out_one_run_among_workers(pytester: pytest.Pytester, t
     folder = write(tmp_path / "dump", all_reduce(given, flipped(given)))
     result = pytester.runpytest(f"--probe-dump={folder}", "--probe-device=recorded", "-n2")
     result.assert_outcomes(failed=1, passed=3)
-
-
-def test_the_result_of_an_earlier_step_is_named(run: Run, tmp_path: Path) -> None:
-    given = (inputs(), [each[::-1].copy() for each in inputs()])
-    right = [ring(each) for each in given]
-    write(tmp_path / "dump", all_reduce(given[0], [right[0]] * RANKS))
-    late = write(tmp_path / "late", all_reduce(given[1], [right[0], *[right[1]] * (RANKS - 1)]))
-    shutil.move(late / "step0", tmp_path / "dump" / "step1")
-    result = run(tmp_path / "dump")
-    result.assert_outcomes(failed=1, passed=2 * RANKS - 1)
-    assert fnmatchcase(said(result), "*it is the result of Distributed.all_reduce.0 of step 0, an earlier call; *")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -95,6 +96,15 @@ def ends(tmp_path: Path) -> Iterator[Ends]:
     found = Ends(tmp_path)
     yield found
     found.end()
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Nobody else gets it while the test runs, also where nobody listens there: it is bound."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
 
 
 def interpreter(words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[str]:

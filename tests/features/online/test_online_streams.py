@@ -32,12 +32,6 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_certificates(tmp_path_factory.mktemp("tls") / "keys")
 
 
-@pytest.fixture
-def port() -> int:
-    with socket.create_server((LOCAL, 0)) as free:
-        return int(free.getsockname()[1])
-
-
 # A GPT of 32 channels and one layer.
 GPT = """
 import importlib, sys

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_probe import frameworks
+from tests.support.running import refusal
 
 LINE = 'paddle.abs(Tensor([2, 3],"float32"), )\n'
 
@@ -12,11 +13,8 @@ LINE = 'paddle.abs(Tensor([2, 3],"float32"), )\n'
 @pytest.mark.parametrize("option", ["framework", "reference-framework"])
 def test_a_framework_that_nobody_knows_is_refused(pytester: pytest.Pytester, option: str) -> None:
     pytester.makefile(".txt", calls=LINE)
-    result = pytester.runpytest("--probe-dump=calls.txt", f"--probe-{option}=jax")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        [f"ERROR: --probe-{option}: 'jax' cannot be used; give one of those that are installed here: *torch*"]
-    )
+    said = refusal(pytester, "--probe-dump=calls.txt", f"--probe-{option}=jax")
+    said.fnmatch_lines([f"--probe-{option}: 'jax' cannot be used; give one of those that are installed here: *torch*"])
 
 
 def test_one_that_is_not_installed_is_refused(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,6 +41,4 @@ def test_one_that_is_not_installed_is_refused(pytester: pytest.Pytester, monkeyp
 )
 def test_what_does_not_go_together_is_refused(pytester: pytest.Pytester, args: tuple[str, ...], words: str) -> None:
     pytester.makefile(".txt", calls=LINE)
-    result = pytester.runpytest("--probe-dump=calls.txt", *args)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {words}*"])
+    refusal(pytester, "--probe-dump=calls.txt", *args).fnmatch_lines([f"{words}*"])

@@ -16,6 +16,7 @@ from torch import nn
 from pytest_probe import capture
 from pytest_probe.cli import main
 from tests.support.models import GPT, trained
+from tests.support.running import refusal
 
 RUN = ("-p", "no:cacheprovider", "--probe-device=cpu", "--probe-api=Functional.*")
 
@@ -113,9 +114,7 @@ def test_without_the_option_passes_state_what_they_detect(pytester: pytest.Pytes
 def test_options_that_do_not_fit(
     pytester: pytest.Pytester, dumps: tuple[Path, Path], words: list[str], told: str
 ) -> None:
-    run = pytester.runpytest(*RUN, f"--probe-dump={dumps[0]}", *words)
-    assert run.ret == pytest.ExitCode.USAGE_ERROR
-    run.stderr.fnmatch_lines([f"*{told}*"])
+    refusal(pytester, *RUN, f"--probe-dump={dumps[0]}", *words).fnmatch_lines([f"*{told}*"])
 
 
 def test_verbose_runs_and_the_page_show_right_digits(pytester: pytest.Pytester, dumps: tuple[Path, Path]) -> None:
