@@ -82,7 +82,8 @@ class Yields(Struct):
     """In the place of a standard: judges as `auto` does, and again without the row that explained the output.
 
     every: of so many outputs one is made wrong. saving: the rows without which an output of the kernel at hand is
-    worse.
+    worse. judged: what was found of the case at hand, by its outputs' names: the best of two readings of its scalars
+    decides, and the search for a cause judges again.
     """
 
     name: str = "yields"
@@ -95,21 +96,29 @@ class Yields(Struct):
     examples: list[tuple[str, str, str]] = field(default_factory=list)
     rulings: list[str] = field(default_factory=list)
     saving: set[str] = field(default_factory=set)
+    judged: dict[str, tuple[OutputVerdict, str, bool]] = field(default_factory=dict)
 
     def judge(self, comparison: Comparison) -> OutputVerdict:
         verdict, by = self._judged(comparison)
-        needed = by and SEVERITY[self._without(by, comparison).verdict] > SEVERITY[verdict.verdict]
+        needed = bool(by) and SEVERITY[self._without(by, comparison).verdict] > SEVERITY[verdict.verdict]
         if needed:
             self.saving.add(by)
-        if self.every:
+        before = self.judged.get(comparison.name)
+        if before is None or SEVERITY[verdict.verdict] < SEVERITY[before[0].verdict]:
+            self.judged[comparison.name] = verdict, by, needed
+        if self.every and before is None and (self.outputs["healthy"] + len(self.judged)) % self.every == 0:
+            self._mutate(comparison)
+        return verdict
+
+    def settle(self) -> None:
+        """Count the outputs of the case at hand."""
+        for name, (verdict, by, needed) in self.judged.items() if self.every else ():
             self._count("healthy", verdict)
             self.first[by] += bool(by)
-            self.needed[by] += bool(needed)
+            self.needed[by] += needed
             if needed or verdict.verdict == "error":
-                self.examples.append((by, "needed" if needed else verdict.reason, f"{self.case} {comparison.name}"))
-            if self.outputs["healthy"] % self.every == 0:
-                self._mutate(comparison)
-        return verdict
+                self.examples.append((by, "needed" if needed else verdict.reason, f"{self.case} {name}"))
+        self.judged.clear()
 
     def _mutate(self, comparison: Comparison) -> None:
         for how, changed in mutants(comparison, seed_of(self.case)):
@@ -125,6 +134,7 @@ class Yields(Struct):
         self.case, self.every = f"{entry.family}: {entry.name} {short(dtype)}", 10**9 if entry.healthy else 0
         self.saving.clear()
         found = judged(checker, entry, dtype, device)
+        self.settle()
         if not entry.healthy and found.verdict in SEVERITY:
             self.outputs["wrong"] += 1
             self.outputs[f"wrong: {found.verdict}"] += 1
@@ -206,8 +216,9 @@ def _check(checker: Checker, found: Yields, samples: Iterable[Sample | LeftOut])
             for case in sample.cases(checker):
                 found.case = f"{sample.label} {case.direction}"
                 checked = checker.run(case, checked)
+                found.settle()
         except Unsupported:
-            continue
+            found.judged.clear()
 
 
 def yields(options: argparse.Namespace) -> None:

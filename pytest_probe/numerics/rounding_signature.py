@@ -9,6 +9,7 @@ enough.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -16,12 +17,18 @@ import numpy as np
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.numerics.noise_ratio import root_mean_square
 
-# Limits for RMS and largest error, as multiples of the samples': two more roundings in each element multiply the RMS by
-# sqrt(2), and a sample of a few runs misses the tail.
-SIZE_RMS, SIZE_LARGEST = 2.0, 3.0
+# Limit for the RMS, as a multiple of the samples': two more roundings in each element multiply it by sqrt(2).
+SIZE_RMS = 2.0
 # The RMS limit where nobody named the places of the roundings: healthy kernels give up to 1.46, an accumulator in
 # float16 gives 1.94 (tests/evidence/test_borders.py and test_chance.py).
 SIZE_RMS_UNNAMED = 1.7
+# An element's pool: so many on either side by the size of the reference, which count as so many samples of it.
+NEIGHBOURS, OF_POOL = 32, 4.0
+# The square of one rounding in ulps, as its standard deviation.
+ONE_ROUNDING = 1 / 12
+# One output of so many may have an element beyond its bound by chance; and the share of the largest errors that says
+# nothing of how large the others are.
+CHANCE, LARGEST_SHARE = 1e6, 1 / 16
 # A common factor of one row is uniform: its square is up to 3 times the mean square. Samples show the rest.
 GROUP = 2.0
 # Limit for a mean: a multiple of the samples' mean, plus standard errors of a mean.
@@ -43,13 +50,43 @@ def unlike_rounding(errors: AnyArray, samples: Sequence[AnyArray], values: AnyAr
     if not size:
         return ""
     usual = max(root_mean_square(np.abs(sample)) for sample in samples)
-    largest = max(float(np.abs(sample).max()) for sample in samples)
-    found = float(np.abs(errors).max())
     if size > size_rms * usual:
         return f"RMS {size:.3g} noise scales, rounding gives {usual:.3g}"
-    if found > SIZE_LARGEST * largest:
-        return f"an element is off by {found:.3g} noise scales, rounding gives at most {largest:.3g}"
     return direction(errors, samples, values) or place_of(errors, samples)
+
+
+def too_far(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray, unit: AnyArray) -> str:
+    """Why an element is farther off than rounding leads it; "" where none is.
+
+    errors, samples, values: as of `unlike_rounding`, but not scaled. unit: an ulp of each element, as far as a rounding
+    to the other side leads. The scale of an element is the RMS of its samples and of those of its pool. The
+    farthest sample by that gives the bound; if these were normal errors, one output in 10^6 had an element beyond it.
+    """
+    order = np.argsort(np.abs(values), axis=None, kind="stable")
+    found, *squares = (np.square(np.abs(each).ravel()[order] / unit.ravel()[order]) for each in (errors, *samples))
+    total, count, size = np.sum(squares, axis=0), len(squares), found.size
+    pool = _moving_mean(total) / count
+
+    def scaled(square: AnyArray, others: AnyArray, several: int) -> AnyArray:
+        return np.sqrt(square / np.maximum((others + OF_POOL * pool) / (several + OF_POOL), ONE_ROUNDING))
+
+    own, theirs = scaled(found, total, count), [scaled(each, total - each, count - 1) for each in squares]
+    kept = size - math.ceil(LARGEST_SHARE * size)
+    usual, *others = (root_mean_square(np.sort(each)[:kept]) for each in (own, *theirs))
+    more = max(1.0, usual / max(others)) if max(others) else 1.0
+    tail = math.sqrt(math.log(CHANCE * size) / math.log(max(count * size, FEW_ELEMENTS)))
+    bound = more * tail * max(float(each.max()) for each in theirs)
+    largest = float(np.max(own, initial=0.0, where=found > 1))
+    if largest <= bound:
+        return ""
+    return f"an element is off by {largest:.3g} times its scale, rounding gives at most {bound:.3g}"
+
+
+def _moving_mean(numbers: AnyArray) -> AnyArray:
+    """Of each number and its neighbours."""
+    sums, places = np.concatenate([[0.0], np.cumsum(numbers)]), np.arange(numbers.size)
+    first, last = np.maximum(places - NEIGHBOURS, 0), np.minimum(places + NEIGHBOURS + 1, numbers.size)
+    return np.asarray(np.maximum(sums[last] - sums[first], 0.0) / (last - first))
 
 
 def direction(

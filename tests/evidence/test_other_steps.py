@@ -250,3 +250,25 @@ def test_an_attention_of_the_users_rounds_its_weights(
     api = "Functional.scaled_dot_product_attention"
     found = checker.compare(partial(in_blocks, wrong), reference, args, api=api)
     assert [each.verdict for each in found] == [verdict]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(("beta", "passes"), [(0.2, True), (0.21, False)])
+@pytest.mark.parametrize("shape", [(2, 3), (3,), (1,), ()], ids=str)
+def test_a_scalar_beside_16_bit_has_either_reading_in_a_gradient(
+    shape: tuple[int, ...], beta: float, passes: bool, dtype: torch.dtype
+) -> None:
+    """addmm's: kernels take beta in float32 or in 16 bit, and each gradient of one call may ask for another reading."""
+    registry = Registry.default()
+    registry.devices["other"] = Emulated
+    checker = Checker(Conditions(device="other", allow=("none",)), registry)
+    reference = partial(torch.addmm, beta=0.2, alpha=0.6)
+    found = []
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        args = [torch.randn(each, generator=generator).to(dtype) for each in (shape, (2, 2), (2, 3))]
+        judged = checker.compare(
+            partial(torch.addmm, beta=beta, alpha=0.6), reference, args, api="Torch.addmm", backward=True, key=str(seed)
+        )
+        found.append(judged[-1].verdict)
+    assert ("error" not in found) if passes else found == ["error"] * 4

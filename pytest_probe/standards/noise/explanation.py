@@ -23,6 +23,8 @@ OWN_KERNEL = "own 16-bit kernel here, which rounds inside"
 SINGLE = 24
 # Perturbed runs of each stage, so that most outputs pass without one.
 STAGES = (0, 1, 2, 4)
+# What takes one of many terms, and rounds nothing.
+CHOICES = ("amax", "amin", "max", "min")
 # Elements that tell cutting from rounding, and the share of them that must be cut: what float32 inside rounds near a
 # border may be cut to the number below.
 TOLD, TRUNCATED = 8, 0.95
@@ -225,14 +227,24 @@ def overflows_inside(comparison: Comparison) -> BoolArray:
     found = np.zeros(comparison.actual.shape, bool)
     if comparison.actual.dtype != np.float16 or not whose_result(comparison):
         return found
-    if "narrow_sums" in comparison.classes:
-        return np.isinf(widen(comparison.actual)) & _reaches_largest(comparison)
+    if rounds_each_sum(comparison):
+        return np.isinf(widen(comparison.actual)) & reaches_largest(comparison)
     for run in comparison.evidence.overflowing_steps():
         found |= ~np.isfinite(widen(round_to(run, comparison.actual.dtype)))
     return found
 
 
-def _reaches_largest(comparison: Comparison) -> bool:
+def rounds_each_sum(comparison: Comparison) -> bool:
+    """its kernel rounds each sum, or product, of many terms"""
+    return "narrow_sums" in comparison.classes and not (chooses(comparison) and comparison.direction == "forward")
+
+
+def chooses(comparison: Comparison) -> bool:
+    """it takes the largest or the smallest of its terms"""
+    return any(isinstance(value, str) and value in CHOICES for value in comparison.call.given.values())
+
+
+def reaches_largest(comparison: Comparison) -> bool:
     """Do as many terms, or factors, as the largest argument has reach the largest number of the output's dtype?"""
     arrays: list[AnyArray] = []
 

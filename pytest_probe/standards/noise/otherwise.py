@@ -25,13 +25,26 @@ from pytest_probe.numerics.dtypes import (
     round_to,
     widen,
 )
+from pytest_probe.numerics.ulp import alike, ulp
 from pytest_probe.standards.noise import edges, stages
 from pytest_probe.standards.noise.added_in_order import added_in_order
-from pytest_probe.standards.noise.explanation import STAGES, Examined, Explained, overflows_inside, whose_result
+from pytest_probe.standards.noise.explanation import (
+    STAGES,
+    Examined,
+    Explained,
+    chooses,
+    overflows_inside,
+    rounds_each_sum,
+    whose_result,
+)
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
 # What stands in for NaN and infinities, first one and then the other: what zero takes leaves no trace of either.
 STAND_INS = (1.0, -2.0)
+# Where incoming gradients stand, beside the places of arguments.
+INCOMING = "incoming."
+# Roundings of a sum beside one a term: of a factor, or a mean.
+MORE_ROUNDINGS = 2
 # Of what single terms lose: a device that cuts sixteen together loses a tenth. Steps of an eighth are too coarse where
 # all loses 8,000 roundoffs.
 SHARES = tuple(np.linspace(0.02, 1.0, 50))
@@ -94,18 +107,29 @@ def own_kernel(output: Examined) -> Explained | None:
     runs = comparison.evidence.perturbed(STAGES[-1]) + comparison.evidence.float32_steps(STAGES[-1])
     stage = stages.inside_kernel(comparison, runs, output.limits)
     explained = stage.within_limits and edges.bias(comparison, stage) is None
-    if "narrow_sums" in comparison.classes:
-        # n sums are off by n roundoffs of all terms, which are no more than sqrt(n) times their root sum square. A
-        # gradient may be made of the sums, or products, that the call gives.
-        of_call = max((np.size(value) for value in comparison.case.reference.values()), default=1)
-        terms = max(summed_terms(comparison).count, actual.size / max(of_call, 1))
-        explained |= stage.noise.largest <= terms**1.5
+    explained |= rounds_each_sum(comparison) and _within_sums(comparison)
     if not explained and "narrow_unbounded" not in comparison.classes:
         return None
     if lost.any():
         ratios = np.where(lost, np.inf, stage.noise.ratios)
         stage = replace(stage, noise=replace(stage.noise, ratios=ratios, largest=np.inf, rms=np.inf))
     return Explained(stage, {"whose": whose, "overflows": " and overflows" if lost.any() else ""})
+
+
+def _within_sums(comparison: Comparison) -> bool:
+    """Is no element farther off than rounding each sum, or product, of its n terms leads? That is n roundoffs of what
+    their absolute values give, and all of it at most: of many terms the last may be lost. A choice stays as it is."""
+    found, chosen = comparison.evidence, chooses(comparison)
+    given = {path: value for path, value in _floats(comparison).items() if not chosen or path.startswith(INCOMING)}
+    sizes, expected = found.with_arguments({path: np.abs(value) for path, value in given.items()}), comparison.expected
+    if sizes is None or sizes.shape != expected.shape:
+        sizes = np.full(expected.shape, np.max(np.abs(expected), initial=0.0, where=np.isfinite(expected)))
+    terms = found.terms() or summed_terms(comparison).count
+    share = min(1.0, (terms + MORE_ROUNDINGS) * float_format(comparison.precision).roundoff)
+    wide = widen(comparison.actual)
+    with np.errstate(invalid="ignore"):
+        beyond = np.abs(wide - expected) - ulp(expected, comparison.precision) / 2
+        return bool((alike(wide, expected) | (beyond <= share * np.abs(sizes))).all())
 
 
 def kernels_inside(output: Examined) -> Explained | None:
@@ -167,19 +191,20 @@ def _differ(comparison: Comparison) -> BoolArray:
     return found
 
 
-def _stand_ins(comparison: Comparison) -> Iterator[Mapping[str, AnyArray]]:
-    """The arguments and incoming gradients that are not finite, with numbers in place of NaN and infinities; each of
-    them twice."""
+def _floats(comparison: Comparison) -> dict[str, AnyArray]:
+    """The arguments and incoming gradients that are arrays of floats, by their places."""
     call = comparison.call
     given = {call.paths.get(name, name): value for name, value in call.given.items()}
     if comparison.direction == "backward":
-        given |= {f"incoming.{name}": value for name, value in comparison.case.incoming.items()}
-    odd = {
-        path: value
-        for path, value in given.items()
-        if isinstance(value, np.ndarray) and (is_floating(value.dtype) or is_complex(value.dtype))
-        if not np.isfinite(widen(value)).all()
-    }
+        given |= {f"{INCOMING}{name}": value for name, value in comparison.case.incoming.items()}
+    arrays = {path: value for path, value in given.items() if isinstance(value, np.ndarray)}
+    return {path: value for path, value in arrays.items() if is_floating(value.dtype) or is_complex(value.dtype)}
+
+
+def _stand_ins(comparison: Comparison) -> Iterator[Mapping[str, AnyArray]]:
+    """The arguments and incoming gradients that are not finite, with numbers in place of NaN and infinities; each of
+    them twice."""
+    odd = {path: value for path, value in _floats(comparison).items() if not np.isfinite(widen(value)).all()}
     if odd:
         for number in STAND_INS:
             yield {

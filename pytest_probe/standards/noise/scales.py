@@ -119,8 +119,7 @@ def between_steps(output: Examined) -> Explained | None:
     """S with runs that round to 16 bit between kernels; measured against the nearest of them, not against R. Another
     kernel than the framework's own that rounds once gets nothing from this."""
     comparison = output.comparison
-    once = steps.too_few_rounded(comparison, comparison.evidence.narrow_steps(STAGES[-1]))
-    if once and not by_framework(comparison):
+    if not by_framework(comparison) and steps.unlike_steps(comparison, comparison.evidence.narrow_steps(STAGES[-1])):
         return None
     return _if_within(output, stages.between_steps(comparison, output.runs))
 

@@ -17,10 +17,10 @@ from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, widen
 from pytest_probe.numerics.noise_ratio import Noise
 from pytest_probe.numerics.rounding_signature import (
-    SIZE_LARGEST,
     SIZE_RMS,
     SIZE_RMS_UNNAMED,
     direction,
+    too_far,
     unlike_rounding,
 )
 from pytest_probe.numerics.ulp import alike, ulp
@@ -31,6 +31,8 @@ from pytest_probe.standards.noise.explanation import (
     Explained,
     Stage,
     may_round_between,
+    reaches_largest,
+    rounds_each_sum,
 )
 from pytest_probe.standards.noise.stages import BETWEEN_STEPS
 
@@ -57,6 +59,8 @@ INSIDE = 4.0
 PLAIN, RARE = 1.0, 0.125
 # What is so much nearer to a run than to the reference comes from that run's steps, and the share of elements that do.
 NEAR, MOST = 0.25, 0.5
+# Scales that any other may be off by.
+FARTHEST = 3.0
 
 
 # Rows of the table.
@@ -192,7 +196,7 @@ def _unlike_runs(comparison: Comparison, samples: Sequence[AnyArray], count: int
     with np.errstate(invalid="ignore"):
         error = np.abs(wide - rounded)
         rest = min((np.abs(wide - run) for run in exact), key=lambda left: np.count_nonzero(left > NEAR * error))
-        far = rest > SIZE_LARGEST * _scale(comparison, samples)
+        far = rest > FARTHEST * _scale(comparison, samples)
     found = np.count_nonzero(error > 0)
     near = np.count_nonzero((error > 0) & (rest <= NEAR * error))
     if near < MOST * found:
@@ -248,6 +252,7 @@ def _unlike(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray], s
     ulps = [_in_ulps(comparison, error) for error in errors]
     return (
         unlike_rounding(own, theirs, expected, size_rms)
+        or too_far(errors[0], errors[1:], expected, _ulps(comparison))
         or direction(ulps[0], ulps[1:], expected, unit="ulps")
         or too_few_rounded(comparison, samples)
     )
@@ -301,6 +306,15 @@ def _off_by(comparison: Comparison, run: AnyArray, ulps: float) -> BoolArray:
         return np.asarray(error > INSIDE * comparison.roundoff * np.abs(expected))
 
 
+def unlike_steps(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
+    """Why single elements do not come from inner rounding, as the samples do; "" where they may."""
+    usable = np.isfinite(comparison.expected) & np.isfinite(widen(comparison.actual))
+    errors = [_error(comparison, run, usable) for run in (widen(comparison.actual), *samples)]
+    # On inputs so near to each other samples round alike: they are one.
+    far = too_far(errors[0], errors[1:2], comparison.expected, _ulps(comparison)) if samples else ""
+    return far or too_few_rounded(comparison, samples)
+
+
 def too_few_rounded(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
     """Why a few wrong elements do not come from inner rounding, where almost all others are rounded once; "" where they
     may."""
@@ -324,7 +338,13 @@ def _scale(comparison: Comparison, samples: Sequence[AnyArray]) -> AnyArray:
     allowed = noise_ratio.scale(
         comparison.expected, spread, dtype=comparison.precision, roundoff=comparison.roundoff, floor=SHARE
     )
-    return np.maximum(allowed, ROUNDING * ulp(comparison.expected, comparison.precision))
+    return np.maximum(allowed, ROUNDING * _ulps(comparison))
+
+
+def _ulps(comparison: Comparison) -> AnyArray:
+    """Of the reference; 1 where it is no number."""
+    found = ulp(comparison.expected, comparison.precision)
+    return np.where(np.isfinite(found), found, 1.0)
 
 
 def _divided(errors: AnyArray, scale: AnyArray) -> AnyArray:
@@ -374,8 +394,11 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
     usable = np.isfinite(comparison.expected) & np.isfinite(wide)
     scale = stages.scale_of(comparison, stage.spread)
     samples = [theirs, *comparison.evidence.narrow_steps(DRAWN)]
-    errors = [_divided(_error(comparison, run, usable), scale) for run in (wide, *samples)]
-    if unlike_rounding(errors[0], errors[1:], comparison.expected):
+    errors = [_error(comparison, run, usable) for run in (wide, *samples)]
+    own, *others = (_divided(error, scale) for error in errors)
+    if unlike_rounding(own, others, comparison.expected):
+        return None
+    if too_far(errors[0], errors[1:2], comparison.expected, _ulps(comparison)):
         return None
     if may_round_between(comparison) and too_few_rounded(comparison, samples):
         return None
@@ -383,9 +406,10 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
 
 
 def _lost_in_steps(comparison: Comparison, theirs: AnyArray) -> BoolArray:
-    """Where the output, the CPU's result and all of its known 16-bit steps are NaN; of some kernels none is known."""
+    """Where the output, the CPU's result and all of its known 16-bit steps are NaN; of some kernels none is known, and
+    their sums must be able to overflow."""
     lost = np.isnan(theirs) & np.isnan(widen(comparison.actual))
-    if lost.any() and not (comparison.case.narrow and "narrow_sums" in comparison.classes):
+    if lost.any() and not (comparison.case.narrow and rounds_each_sum(comparison) and reaches_largest(comparison)):
         samples = comparison.evidence.narrow_steps(DRAWN) if comparison.case.narrow else []
         lost &= np.logical_and.reduce([np.isnan(sample) for sample in samples]) if samples else False
     return lost

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.standards.noise.standard import NoiseStandard
-from tests.support.asking import by_noise, comparison, normal
+from tests.support.asking import Given, by_noise, comparison, normal
 
 # A roundoff of bfloat16.
 ROUNDOFF = 2.0**-8
@@ -104,13 +105,52 @@ def test_what_no_step_leads_to_is_no_overflow(place: int) -> None:
     assert judged(actual, actual, **{**HALF_CASE, "runs": runs}).verdict == "error"
 
 
+class Absolute(Given, frozen=True, kw_only=True):
+    """What the reference gives for absolute values."""
+
+    sizes: AnyArray
+
+    def with_arguments(self, values: Mapping[str, Any]) -> AnyArray:
+        assert all((value >= 0).all() for value in values.values())
+        return self.sizes
+
+
+def of_sums(actual: AnyArray, terms: int, sizes: AnyArray | None = None, **more: Any) -> OutputVerdict:
+    """The framework's own product, or what `more` says, of that many terms."""
+    found = actual.astype(ml_dtypes.bfloat16)
+    given: Any = {"api": "Torch.prod", "reference": {"output.0": np.empty(400)}, "args": (np.ones((400, terms)),)}
+    asked = comparison(found, EXPECTED, dtype="bfloat16", runs=RUNS, own_result=found, **{**given, **more})
+    if sizes is not None:
+        asked = replace(asked, evidence=Absolute(RUNS, own=found, sizes=sizes))
+    return NoiseStandard().judge(asked)
+
+
 @pytest.mark.parametrize(("terms", "verdict"), [(100, "warning"), (10, "error")])
 def test_sums_of_n_terms_are_off_by_n_roundoffs_of_each(terms: int, verdict: str) -> None:
     """They are a fifth too small, which is 51 roundoffs."""
-    actual = (0.8 * EXPECTED).astype(ml_dtypes.bfloat16)
-    given: Any = {"api": "Torch.prod", "reference": {"output.0": np.empty(400)}, "args": (np.ones((400, terms)),)}
-    assert judged(actual, actual, **given).verdict == verdict
-    assert judged(actual, actual, **{**given, "api": "Torch.exp"}).verdict == "error"
+    assert of_sums(0.8 * EXPECTED, terms, EXPECTED).verdict == verdict
+    assert of_sums(0.8 * EXPECTED, terms).verdict == verdict
+    assert of_sums(0.8 * EXPECTED, terms, EXPECTED, api="Torch.exp").verdict == "error"
+
+
+def test_terms_that_cancel_may_leave_more() -> None:
+    """Ten terms: each result is the small rest of sums that are eight times as large."""
+    assert of_sums(0.8 * EXPECTED, 10, 8 * EXPECTED).verdict == "warning"
+    assert of_sums(np.where(np.arange(400) == 7, -EXPECTED, 0.8 * EXPECTED), 10, 8 * EXPECTED).verdict == "error"
+
+
+@pytest.mark.parametrize("factor", [10.0, -1.0])
+def test_no_sum_loses_more_than_all_of_its_terms(factor: float) -> None:
+    assert of_sums(factor * EXPECTED, 10_000, EXPECTED).verdict == "error"
+
+
+@pytest.mark.parametrize("reduce", ["amax", "amin"])
+def test_a_choice_among_terms_rounds_nothing(reduce: str) -> None:
+    args = (np.ones((400, 100)), 1, np.zeros((400, 100), np.int64), np.ones((400, 100)))
+    given: Any = {"api": "Torch.scatter_reduce", "args": (*args, reduce)}
+    assert of_sums(0.8 * EXPECTED, 100, EXPECTED, **given).verdict == "error"
+    given["args"] = (*args, "sum")
+    assert of_sums(0.8 * EXPECTED, 100, EXPECTED, **given).verdict == "warning"
 
 
 WANTED = 1 + np.arange(200) / 256

@@ -154,13 +154,17 @@ def test_a_witness_that_overflows_excuses_an_overflow_and_nothing_else() -> None
 
 
 def test_nan_of_a_witness_excuses_nan_where_no_step_of_its_kernel_is_known() -> None:
+    """And where its factors are so large that a product may overflow on the way."""
     actual = np.where(np.arange(100) == 3, np.nan, ONES).astype(np.float16)
     asked: Any = {"dtype": "float16", "on_cpu": False, "runs": {"narrow_steps": [ONES] * 4}}
+    asked["args"] = (np.full((100, 10), 4.0, np.float16),)
     as_cpu = {**asked, "cpu_result": lambda: actual}
     assert by_noise(actual, ONES, api="Torch.prod", **as_cpu).reason.startswith("as-cpu")
     assert by_noise(actual, ONES, api="Torch.sum", **as_cpu).verdict == "error"
     assert by_noise(np.roll(actual, 1), ONES, api="Torch.prod", **as_cpu).verdict == "error"
     assert by_noise(actual, ONES, api="Torch.prod", **asked).verdict == "error"
+    as_cpu["args"] = (np.ones((100, 10), np.float16),)
+    assert by_noise(actual, ONES, api="Torch.prod", **as_cpu).verdict == "error"
 
 
 def test_without_a_witness_the_error_stands() -> None:
