@@ -18,12 +18,14 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
 ROWS = ("gelu", "layer_norm", "softmax", "add", "embedding", "cross_entropy", "linear")
+ROWS += ("conv2d", "batch_norm", "attention", "adamw")
+ROWS += ("max_pool2d", "expand", "index_add", "scatter", "cumsum", "randn", "randint", "dropout")
 MEBI = 2**20
 CURVE = (10, 12, 14, 16, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27)
 
@@ -54,7 +56,49 @@ def call(row: str, dtype: str, size: int = 25) -> tuple[Any, list[Any], dict[str
     if row == "cross_entropy":
         targets = torch.randint(32_768, (1024,))
         return F.cross_entropy, [normal(1024, 32_768), targets], {}, "Functional.cross_entropy"
-    return F.linear, [normal(4, 25_088), normal(4096, 25_088), normal(4096)], {}, "Functional.linear"
+    if row == "linear":
+        return F.linear, [normal(4, 25_088), normal(4096, 25_088), normal(4096)], {}, "Functional.linear"
+    if row == "conv2d":
+        return F.conv2d, [normal(8, 64, 112, 112), normal(64, 64, 3, 3), None, 1, 1], {}, "Functional.conv2d"
+    if row == "batch_norm":
+        # Running statistics are buffers, which need no gradient.
+        channels = [torch.nn.Buffer(torch.zeros(64)), torch.nn.Buffer(torch.ones(64)), normal(64), normal(64)]
+        return F.batch_norm, [normal(32, 64, 112, 112), *channels, True], {}, "Functional.batch_norm"
+    if row == "attention":
+        heads = [normal(4, 16, 1024, 64) for _ in range(3)]
+        return F.scaled_dot_product_attention, heads, {}, "Functional.scaled_dot_product_attention"
+    if row == "adamw":
+        return torch._fused_adamw_, *_adamw(normal), "Torch._fused_adamw_"
+    if row == "max_pool2d":
+        return F.max_pool2d, [normal(32, 64, 112, 112), 3, 2, 1], {}, "Functional.max_pool2d"
+    if row == "expand":
+        return torch.Tensor.expand, [normal(1, width), rows, width], {}, "Tensor.expand"
+    if row in ("index_add", "scatter"):
+        places = torch.randint(rows, (rows // 2,))
+        source = normal(rows // 2, width)
+        if row == "index_add":
+            return torch.index_add, [normal(rows, width), 0, places, source], {}, "Torch.index_add"
+        places = torch.randperm(rows)[: rows // 2, None].expand(rows // 2, width)
+        return torch.scatter, [normal(rows, width), 0, places, source], {}, "Torch.scatter"
+    if row == "cumsum":
+        return torch.cumsum, [normal(rows, width), -1], {}, "Torch.cumsum"
+    if row == "randn":
+        return torch.randn, [rows, width], {"dtype": floating}, "Torch.randn"
+    if row == "randint":
+        return torch.randint, [0, 32_000, (rows, width)], {}, "Torch.randint"
+    return F.dropout, [normal(rows, width), 0.1, True], {}, "Functional.dropout"
+
+
+def _adamw(normal: Callable[..., Any]) -> tuple[list[Any], dict[str, Any]]:
+    """AdamW's step on 10^8 elements in eight tensors."""
+    import torch
+
+    sizes = [(5000, 2500)] * 8
+    lists = [[normal(*size) for size in sizes] for _ in range(3)]
+    squares = [normal(*size).square() for size in sizes]
+    steps = [torch.tensor(3.0) for _ in sizes]
+    given = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.01, "eps": 1e-8}
+    return [*lists, squares, [], steps], {**given, "amsgrad": False, "maximize": False}
 
 
 def limit(row: str, dtype: str) -> dict[str, Any]:
@@ -69,6 +113,12 @@ def limit(row: str, dtype: str) -> dict[str, Any]:
     for wide in (False, True):
         given = [_leaf(value, wide) for value in args]
         output = function(*given, **kwargs)
+        if output is None or not output.requires_grad:  # what an optimizer changes, or draws
+            changed = [output] if output is not None else [item for value in given[:4] for item in value]
+            for tensor in changed:
+                tensor.double().square().sum().item()
+            count = sum(tensor.nbytes for tensor in changed) if not wide else count
+            continue
         incoming = torch.ones_like(output)
         output.backward(incoming)
         leaves = [value for value in given if isinstance(value, torch.Tensor)]
@@ -83,9 +133,11 @@ def limit(row: str, dtype: str) -> dict[str, Any]:
 def _leaf(value: Any, wide: bool) -> Any:
     import torch
 
+    if isinstance(value, list):
+        return [item.double() if wide else item.clone() for item in value]
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return value
-    return (value.double() if wide else value.clone()).requires_grad_()
+    return (value.double() if wide else value.clone()).requires_grad_(not isinstance(value, torch.nn.Buffer))
 
 
 def check(row: str, dtype: str, size: int, cores: int) -> dict[str, Any]:

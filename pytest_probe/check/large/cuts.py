@@ -103,8 +103,12 @@ class Cut(Struct, frozen=True):
         return found
 
     def incoming_at(self, incoming: Found, places: Places) -> dict[str, AnyArray]:
-        """The incoming gradients of outputs at some places."""
-        return {name: self._share(name, self.at(name, array, places), places) for name, array in incoming.items()}
+        """The incoming gradients of outputs at some places, in memory of their own: what lies as a part of the whole
+        does would be laid out in as much memory as that."""
+        return {
+            name: self._share(name, np.asarray(self.at(name, array, places), order="C"), places)
+            for name, array in incoming.items()
+        }
 
     def _share(self, name: str, array: AnyArray, places: Places) -> AnyArray:
         """What a piece adds to an output, or to its gradient."""
