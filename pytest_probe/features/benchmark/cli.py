@@ -22,8 +22,7 @@ from pytest_probe.reports.results_file import refused
 from pytest_probe.reports.tables import write_rows
 from pytest_probe.reports.terminal import count
 from pytest_probe.standards.tools import COMPARES, DEFAULT
-from pytest_probe.system.suggestions import check_name
-from pytest_probe.system.text import printable, printable_line
+from pytest_probe.system.text import check_name, printable, printable_line
 
 _SHOWN = 20
 _COUNTED = ("pass", PASS_SELF, "warning", "error", "SKIP")
