@@ -168,7 +168,7 @@ def _plain(value: np.generic) -> float | str:
 
 
 # Where a call works element by element, a kernel may compute otherwise by its vectors than in the rest of a loop.
-# Rounding differs between both by an ulp or two, which other rules judge. Here the reference is asked, which runs on the
+# Rounding differs between both by an ulp or two, which other rules judge. Here the reference is asked, run on the
 # CPU: where it has a number and NaN, or two numbers, for equal arguments, it judges nothing.
 NAME = "equal inputs"
 # Elements that are looked at: so many of the first and of the last, and of those with NaN or an infinity.

@@ -23,8 +23,7 @@ from pytest_probe.model.dump import TENSOR_FOLDER, Dump, Reader
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
-from pytest_probe.reports.results_file import RESULTS, lines_of
-from pytest_probe.reports.tables import write_rows
+from pytest_probe.reports.results_file import RESULTS, lines_of, write_rows
 
 # The keys of a dump's header that a program may say.
 _HEADER = ("task", "level", "framework", "probe")

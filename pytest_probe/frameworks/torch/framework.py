@@ -38,8 +38,8 @@ from pytest_probe.frameworks.torch.arrays import (
     memory_left,
     release_memory,
 )
+from pytest_probe.frameworks.torch.autocast import Composing
 from pytest_probe.frameworks.torch.calls import TorchCalls, place
-from pytest_probe.frameworks.torch.composing import Composing
 from pytest_probe.frameworks.torch.kernels import registered
 from pytest_probe.frameworks.torch.own_rounding import rounding_once
 from pytest_probe.frameworks.torch.proposed_arguments import completions, solved
