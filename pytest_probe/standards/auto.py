@@ -19,8 +19,9 @@ from pytest_probe.standards import exact
 from pytest_probe.standards.classes.discrete import Discrete, OwnIntegers, SelectionStandard, is_index
 from pytest_probe.standards.classes.factorisation import Factorisation
 from pytest_probe.standards.classes.indexed_writes import Writes
+from pytest_probe.standards.classes.nearest_resize import Neighbours
 from pytest_probe.standards.classes.random import OwnDtype, Random, Uninitialised
-from pytest_probe.standards.classes.ties import Neighbours, Ties
+from pytest_probe.standards.classes.ties import Ties
 from pytest_probe.standards.exact import Exact, correctly_rounded, judged_apart
 from pytest_probe.standards.noise.explanation import Stage
 from pytest_probe.standards.noise.opening import Opening
