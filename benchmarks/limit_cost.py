@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from pytest_probe.features.timeout.plugin import Limit
+from pytest_probe.features.timeout import Limit
 
 CASES, WORK = 2_000, 20_000
 CONFIG: Any = SimpleNamespace(pluginmanager=SimpleNamespace(hasplugin=lambda name: False))

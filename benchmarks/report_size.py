@@ -127,7 +127,7 @@ def judged(elements: int) -> tuple[float, float, float]:
     import torch
 
     from pytest_probe.check import Checker, Conditions
-    from pytest_probe.features.html.plots import arguments_of, plots_of
+    from pytest_probe.features.html.plugin import arguments_of, plots_of
     from pytest_probe.registry import Registry
 
     values = torch.randn(elements // 64, 64)

@@ -223,7 +223,7 @@ class Choice(Type):
         self._choices = choices
 
     def read(self, given: Given) -> str:
-        from pytest_probe.system.suggestions import check_name
+        from pytest_probe.system.text import check_name
 
         return check_name(given.name, given.text, self._choices)
 
@@ -250,7 +250,7 @@ class Names(Type):
         self._alone = alone
 
     def read(self, given: Given) -> tuple[str, ...]:
-        from pytest_probe.system.suggestions import check_name
+        from pytest_probe.system.text import check_name
 
         names = tuple(part.strip() for part in given.text.split(",")) if given.text else ()
         if not all(names):

@@ -289,7 +289,7 @@ class Options:
         "reference\nPaddleAPEX's folder, or a --probe-out with --probe-save=all. Nothing runs on a device.",
         Place(), "DIR", repeated=True,
         needs="benchmark known records one_side", takes="device cases one_side",
-        question="pytest_probe.features.outputs.plugin.OutputsOfTwo", may_differ=JUDGES)
+        question="pytest_probe.features.outputs.OutputsOfTwo", may_differ=JUDGES)
     against: Option[Path | None] = Option("against",
         "Compare each call of the dump with the same call of this dump\nA file or a folder. Equal, inherited from "
         "its inputs, or an error of its own? Nothing runs on a device.", FileOrFolder(), "PATH", repeated=True,
@@ -300,7 +300,7 @@ class Options:
         "Judge the calls that programs send while they run\nThey send with PrecisionDebugger(online=...). HOST:PORT "
         "(,tls=DIR of certificates, ,limit=SIZE of a tensor), a shared folder, file:///FOLDER, or msprobe's "
         "config.json. No device runs.",
-        "pytest_probe.features.online.options.Listening", "ADDRESS", needs="records", takes="device known",
+        "pytest_probe.features.online.plugin.Listening", "ADDRESS", needs="records", takes="device known",
         first="pytest_probe.features.online.plugin.refuse_workers", free="it says where calls come from")
     against_map = Option("against-map",
         "YAML file that maps the other side of --probe-against\nWhat it calls modules, which it fuses, and how its "
@@ -308,32 +308,32 @@ class Options:
         needs="against", may_differ=JUDGES)
     against_call: Option[str | None] = Option("against-call",
         "Make each call by a second implementation, too, which this module or file registers: which side is "
-        "wrong?\nIt says which bits differ, and by what.", "pytest_probe.features.against_call.options.Module",
+        "wrong?\nIt says which bits differ, and by what.", "pytest_probe.features.against_call.Module",
         "MODULE", repeated=True, needs="device records untimed", takes="one_side own_call",
-        question="pytest_probe.features.against_call.plugin.AgainstCall", may_differ=JUDGES)
+        question="pytest_probe.features.against_call.AgainstCall", may_differ=JUDGES)
     compile = Option("compile",
         "Make each call through compilers (inductor, aot_eager, to_static, ..., or the project's)\nSeveral: each "
         "case by each of them. dynamic: for any sizes, and with other sizes first.",
         Names(), "BACKEND[,BACKEND][,dynamic]", repeated=True,
         needs="device records untimed own_call", takes="own_call",
         apart={"standard=finite": "there is no reference for what a compiler makes"},
-        question="pytest_probe.features.compiled.plugin.Compiled",
+        question="pytest_probe.features.compiled.Compiled",
         may_differ=OTHER_DEVICE | OTHER_ENVIRONMENT)
     framework: Option[str | None] = Option("framework",
         "Make the device's calls by this framework\nNAME is its module; records are another framework's.",
-        "pytest_probe.features.other_framework.options.Framework", "NAME", repeated=True, needs="device records",
+        "pytest_probe.features.other_framework.Framework", "NAME", repeated=True, needs="device records",
         takes="own_call", may_differ=OTHER_DEVICE)
     reference_framework: Option[str | None] = Option("reference-framework",
         "Compute the float64 reference by this framework\nNAME is its module; records are another framework's.",
-        "pytest_probe.features.other_framework.options.Framework", "NAME", repeated=True,
+        "pytest_probe.features.other_framework.Framework", "NAME", repeated=True,
         needs="records cases reference", may_differ=JUDGES)
     against_framework: Option[str | None] = Option("against-framework",
         "Make the device's calls by this framework as well: which side is nearer to float64?\nNAME is its module. "
         "Both get equal inputs. It says which bits differ, and by how much.",
-        "pytest_probe.features.other_framework.options.Framework", "NAME",
+        "pytest_probe.features.other_framework.Framework", "NAME",
         repeated=True, needs="device records untimed own_call", takes="one_side own_call",
         apart={"reference-framework": "both sides are judged by the record's own framework"},
-        question="pytest_probe.features.against_call.plugin.AgainstFramework", may_differ=JUDGES)
+        question="pytest_probe.features.against_call.AgainstFramework", may_differ=JUDGES)
     baseline = Option("baseline",
         "Fail the cases that got worse than this file says; --probe-baseline-update writes it", Place(), "FILE",
         repeated=True, needs="one_side", probes=True, may_differ=JUDGES)
@@ -354,7 +354,7 @@ class Options:
         "(10,000)\nIt searches in the place of the API's cases; quick has the same calls each time. Without a dump: "
         "of the APIs of --probe-api. Each call that fails is shrunk, and with save=DUMP appended to the dump in that "
         "folder.",
-        "pytest_probe.features.fuzz.options.Search", "N[,save=DUMP]", repeated=True, takes="records",
+        "pytest_probe.features.fuzz.plugin.Search", "N[,save=DUMP]", repeated=True, takes="records",
         may_differ=SELECTS)
     relations: Option[tuple[str, ...]] = Option("relations",
         "Ask of each call what must hold bit for bit without a reference: all, or again, alias, batch, fresh, "
@@ -402,7 +402,7 @@ class Options:
         free="it goes on with the same run")
     shard: Option[tuple[int, int] | None] = Option("shard",
         "Run the I-th of N parts of the cases; pytest-probe merge joins their results\nParts are dealt out by "
-        "estimated cost, alike on each machine.", "pytest_probe.features.shard.dealing.Part", "I/N", ini=False,
+        "estimated cost, alike on each machine.", "pytest_probe.features.shard.plugin.Part", "I/N", ini=False,
         needs="known",
         may_differ=SELECTS | {"merge": "each folder is another shard; their numbers are checked by themselves"})
     cache: Option[tuple[Path, int] | None] = Option("cache",
@@ -424,7 +424,7 @@ class Options:
         "Run the cases on a Ray cluster: ray, or ray://HOST:PORT\nOne process a device. ray is the cluster of "
         "RAY_ADDRESS, else this machine. NAME is what Ray calls the devices, as NPU (default: GPU where a node has "
         "one, else CPU).",
-        "pytest_probe.features.cluster.options.Address", "ADDRESS[,resource=NAME]",
+        "pytest_probe.features.cluster.plugin.Address", "ADDRESS[,resource=NAME]",
         needs="records known",
         first="pytest_probe.features.cluster.plugin.refuse_workers", free="each process computes the same")
     capture = Option("capture",
@@ -455,11 +455,11 @@ NAMED = {option.name: option for option in OPTIONS}
 # Each feature, by its class, with when a run has it; in the order in which features change what runs, judge a case and
 # end a run.
 FEATURES: Mapping[str, Callable[[Options], object]] = {
-    "pytest_probe.features.unique.plugin.Unique": lambda asked: asked.unique,
+    "pytest_probe.features.unique.Unique": lambda asked: asked.unique,
     "pytest_probe.features.fuzz.plugin.Fuzz": lambda asked: asked.fuzz,
     "pytest_probe.features.shard.plugin.Shard": lambda asked: asked.shard,
     "pytest_probe.features.cache.plugin.References": lambda asked: asked.cache,
-    "pytest_probe.features.timeout.plugin.Timeout": lambda asked: asked.timeout,
+    "pytest_probe.features.timeout.Timeout": lambda asked: asked.timeout,
     "pytest_probe.features.isolate.Isolated": lambda asked: asked.isolate,
     "pytest_probe.features.result_files.ResultFiles": lambda asked: asked.out,
     **{option.question: attrgetter(option.attribute) for option in OPTIONS if option.question},
@@ -468,20 +468,20 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.self_check.plugin.SelfCheck": lambda asked: asked.standard in (SELF, "auto"),
     "pytest_probe.features.relations.plugin.AskRelations": lambda asked: asked.relations,
     "pytest_probe.features.worth.plugin.WorthOfPasses": lambda asked: asked.worth,
-    "pytest_probe.features.other_framework.plugin.ByOtherFramework": lambda asked: (
+    "pytest_probe.features.other_framework.ByOtherFramework": lambda asked: (
         asked.framework or asked.reference_framework or asked.standard == "auto"
     ),
     "pytest_probe.features.benchmark.plugin.AgainstBenchmark": lambda asked: asked.benchmark and not asked.outputs,
     "pytest_probe.features.gate.plugin.AgainstBaseline": lambda asked: asked.baseline,
     "pytest_probe.features.timing.plugin.Timing": lambda asked: TIME in asked.mode or MEMORY in asked.mode,
-    "pytest_probe.features.markdown.plugin.Markdown": lambda asked: asked.out or "GITHUB_ACTIONS" in os.environ,
-    "pytest_probe.features.history.plugin.History": lambda asked: asked.history,
+    "pytest_probe.features.markdown.Markdown": lambda asked: asked.out or "GITHUB_ACTIONS" in os.environ,
+    "pytest_probe.features.history.History": lambda asked: asked.history,
     "pytest_probe.features.html.plugin.Html": lambda asked: asked.html or asked.out,
     "pytest_probe.features.resume.plugin.Resume": lambda asked: asked.resume,
     "pytest_probe.features.cluster.plugin.OnCluster": lambda asked: asked.cluster,
 }
 # What compares two functions for `probe.check(..., against=...)`.
-TWO_CALLS = "pytest_probe.features.against_call.calls.TwoCalls"
+TWO_CALLS = "pytest_probe.features.against_call.TwoCalls"
 # What asks relations for `probe.check(..., relations=...)`.
 RELATIONS = "pytest_probe.features.relations.checks.asked_by_check"
 # What checks a collective for `probe.check_collective(...)`.
@@ -496,7 +496,7 @@ COMMANDS = (
     "pytest_probe.features.gate.cli",
     "pytest_probe.features.shard.cli",
     "pytest_probe.features.html.cli",
-    "pytest_probe.features.history.cli",
+    "pytest_probe.features.history",
 )
 # The parts of `pytest --help`; one without names has the options that no other part has.
 SECTIONS = {

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from pytest_probe.errors import RecordError
 from pytest_probe.model.dump import Call, Direction, Dump, Record
-from pytest_probe.system.suggestions import closest as closest_word
+from pytest_probe.system.text import closest as closest_word
 
 # Names of APIs share many letters.
 _ALIKE = 0.8

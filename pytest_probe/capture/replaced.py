@@ -13,7 +13,6 @@ from typing import Any
 
 from msgspec import UNSET
 
-from pytest_probe.capture.arrays import overflown
 from pytest_probe.capture.bindings import Bindings, Function, like, patched
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import Args, CallStacks, Kwargs, remove_our_frames
@@ -23,6 +22,7 @@ from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.profiling.track import DeviceClock, ShapeRows
 from pytest_probe.capture.recorder import Recorder
 from pytest_probe.capture.snapshot import NamedEntry, Parent, Snapshots, Tree, backward_of, seen_tensors
+from pytest_probe.capture.statistics import overflown
 from pytest_probe.errors import OverflowFound
 
 

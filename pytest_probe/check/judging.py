@@ -21,6 +21,7 @@ from pytest_probe.check.gradients import (
 )
 from pytest_probe.check.large.pieces import Pieces, StepsOf
 from pytest_probe.check.large.sampler import Sampler, compared_in_samples
+from pytest_probe.check.pair_metrics import baseline_metrics, crc
 from pytest_probe.check.perturbed import OutputRuns
 from pytest_probe.check.reference import other_reading
 from pytest_probe.check.replay import Reference, Replay, results
@@ -44,7 +45,6 @@ from pytest_probe.model.verdict import GRANTED, SEVERITY, ArgumentRow, OutputVer
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, is_packed, unpacked, widen
 from pytest_probe.standards.as_written import beside_written
 from pytest_probe.standards.auto import known_steps, opening
-from pytest_probe.standards.baseline_metrics import baseline_metrics, crc
 from pytest_probe.standards.device_modes import under_modes
 from pytest_probe.standards.diagnosis import Depth, diagnose
 from pytest_probe.standards.exact import correctly_rounded

@@ -17,8 +17,7 @@ from pytest_probe.capture.kernel import kernel_line
 from pytest_probe.cli.show import USAGE_ERROR
 from pytest_probe.errors import ProbeError, SettingsError
 from pytest_probe.options import COMMANDS
-from pytest_probe.system.suggestions import one_of
-from pytest_probe.system.text import printable
+from pytest_probe.system.text import one_of, printable
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,7 +15,7 @@ from pytest_probe.model.dump import Call, Dump, Frame, Gradients, Lost, Record, 
 from pytest_probe.model.result import plain
 from pytest_probe.model.run import BoundCall
 from pytest_probe.model.scaled_product import operands
-from pytest_probe.numerics.block_statistics import BlockStatistics
+from pytest_probe.numerics.scaled import BlockStatistics
 from pytest_probe.records import user_frame
 from pytest_probe.registry import Registry
 from pytest_probe.standards.tables import classes_of

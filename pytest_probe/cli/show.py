@@ -32,8 +32,7 @@ from pytest_probe.reports.answers import Answers
 from pytest_probe.reports.terminal import WIDTH, holds
 from pytest_probe.selection import Selection, apis_of, closest, matches, select
 from pytest_probe.standards.tables import classes_of
-from pytest_probe.system.suggestions import check_name
-from pytest_probe.system.text import printable
+from pytest_probe.system.text import check_name, printable
 from pytest_probe.user_errors import allowing_refusal
 
 _SIZES = ((1_000, "up to 1,000 elements"), (1_000_000, "up to 1,000,000"), (1_000_000_000, "up to 1,000,000,000"))

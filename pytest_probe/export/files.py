@@ -13,14 +13,13 @@ from typing import Any
 from msgspec import Struct, field
 
 from pytest_probe.export import measured
-from pytest_probe.export.checker import DECIMALS, Layout, layout_of
+from pytest_probe.export.details import DECIMALS, Layout, layout_of
 from pytest_probe.export.table import CallStatuses, Column, Table
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import WORTH
 from pytest_probe.options import ACCURACY
 from pytest_probe.reports.answers import Answers
-from pytest_probe.reports.results_file import RESULTS, read_results
-from pytest_probe.reports.tables import append_rows, folder_of, write_rows
+from pytest_probe.reports.results_file import RESULTS, append_rows, folder_of, read_results, write_rows
 
 # Results whose rows are written at a time.
 _BATCH = 500

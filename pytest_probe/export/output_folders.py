@@ -20,8 +20,7 @@ from pytest_probe.model.dump import Direction
 from pytest_probe.model.result import OutputResult, Result
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
 from pytest_probe.records.paddleapex import bare_dtype
-from pytest_probe.reports.results_file import RESULTS, read_results
-from pytest_probe.reports.tables import SAVED, saved_path
+from pytest_probe.reports.results_file import RESULTS, SAVED, read_results, saved_path
 from pytest_probe.system.files import open_regular
 from pytest_probe.system.tensor_files import torch_zip
 from pytest_probe.system.tensor_files.paddle_pickle import load_named, load_outputs

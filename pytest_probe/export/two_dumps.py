@@ -19,8 +19,7 @@ from pytest_probe.export.table import Column, Table
 from pytest_probe.model.dump import Frame
 from pytest_probe.model.pairing import TableRow, TableTensor
 from pytest_probe.model.result import number
-from pytest_probe.reports.results_file import RESULTS, read_results
-from pytest_probe.reports.tables import folder_of, write_rows
+from pytest_probe.reports.results_file import RESULTS, folder_of, read_results, write_rows
 from pytest_probe.system.files import write_whole
 
 _Stack: TypeAlias = Callable[[str], tuple[Frame, ...]]

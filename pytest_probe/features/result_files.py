@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from pytest_probe.export.checker import DECIMALS
+from pytest_probe.export.details import DECIMALS
 from pytest_probe.export.files import write_files
 from pytest_probe.plugin.feature import Feature
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
-from pytest_probe.numerics.block_statistics import BlockStatistics
+from pytest_probe.numerics.scaled import BlockStatistics
 
 Direction: TypeAlias = Literal["forward", "backward"]
 Number: TypeAlias = "float | int | bool"

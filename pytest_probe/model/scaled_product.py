@@ -13,13 +13,15 @@ from msgspec.structs import replace
 
 from pytest_probe.errors import BrokenCall
 from pytest_probe.model.run import BoundCall, Leaf
-from pytest_probe.numerics.block_statistics import BlockStatistics, block_statistics, counted
 from pytest_probe.numerics.dtypes import PACKED, AnyArray, Float64Array, dtype_name, is_packed, unpacked, widen
 from pytest_probe.numerics.scaled import (
     RECIPES,
+    BlockStatistics,
     Order,
     Recipe,
+    block_statistics,
     check_scales,
+    counted,
     expanded,
     is_swizzled,
     laid_out,

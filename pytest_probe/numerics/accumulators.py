@@ -11,7 +11,6 @@ import math
 import numpy as np
 
 from pytest_probe.numerics.conventions import Convention, float8_distance, powers
-from pytest_probe.numerics.cosine import Vectors, dot, exact_total
 from pytest_probe.numerics.dtypes import (
     AnyArray,
     BoolArray,
@@ -21,6 +20,7 @@ from pytest_probe.numerics.dtypes import (
     is_complex,
     round_to_spacing,
 )
+from pytest_probe.numerics.metrics import Vectors, dot, exact_total
 from pytest_probe.numerics.ulp import alike
 
 # Elements: measured, with the rows of float64 in a core's cache and the cost of a NumPy call small against its work.

@@ -1,4 +1,7 @@
-"""Matrices whose numbers share scales: which scale each number has, where it is stored, and the product of both.
+"""Matrices whose numbers share scales: which scale each number has, where it is stored, and the product of both;
+how far the scales of blocks lie apart, and how many numbers are clipped or lost. Counting takes arrays of NumPy's or
+tensors of torch's, and waits for no device: `counted` gives numbers where the matrix is, of which `block_statistics`
+makes statistics.
 
 A matrix has `rows` rows (of A in A @ B; of B its columns) of `columns` numbers, which a product adds up. A recipe says
 how many of them share a scale. Recipes, dtypes and the order of scales are those of torch 2.13 (ScalingType,
@@ -8,7 +11,7 @@ SwizzleType, ATen/native/cuda/ScaledBlas.cpp, which follow cuBLAS: "1D block sca
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -16,7 +19,16 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from pytest_probe.errors import BrokenCall
-from pytest_probe.numerics.dtypes import AnyArray, Float64Array, dtype_name, is_packed, unpacked, widen
+from pytest_probe.numerics.dtypes import (
+    AnyArray,
+    Float64Array,
+    dtype_name,
+    float_format,
+    is_packed,
+    numpy_dtype,
+    unpacked,
+    widen,
+)
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 # How the scales of one operand lie. grid: row by row; columns first: transposed, as torch has those of 128 x 128 blocks
@@ -185,3 +197,81 @@ def dequantized(
         check_scales(recipe, matrix.shape, order, stored.shape, dtype_name(stored.dtype))
         matrix = matrix * expanded(widen(laid_out(stored, recipe, matrix.shape, order)), recipe, matrix.shape)
     return np.asarray(matrix.reshape(numbers.shape))
+
+
+class BlockStatistics(Struct, frozen=True):
+    """Of one matrix. Shares are of 1; clipped: numbers of the dtype's largest magnitude, flushed: those that are zero,
+    as because they were too small for their block's scale; the largest share of any block for itself. binades: log2 of
+    the largest scale over the smallest that is not zero; not_finite: scales that are NaN or inf."""
+
+    blocks: int
+    binades: float
+    not_finite: int
+    clipped: float
+    clipped_in_a_block: float
+    flushed: float
+    flushed_in_a_block: float
+
+    def words(self) -> str:
+        lost = f", {self.not_finite:,} of them not finite" if self.not_finite else ""
+        return (
+            f"{self.blocks:,} scales over {self.binades:.3g} binades{lost}; {self.clipped:.2%} of the numbers are the "
+            f"largest, {self.clipped_in_a_block:.2%} in one block; {self.flushed:.2%} are zero, "
+            f"{self.flushed_in_a_block:.2%} in one block"
+        )
+
+
+# The shares among them, in the order of the fields.
+SHARES = ("clipped", "clipped_in_a_block", "flushed", "flushed_in_a_block")
+
+
+def counted(codes: Any, dtype: str, grid: Any, recipe: Recipe, library: Any = np) -> Any:
+    """The numbers of a matrix that `block_statistics` takes, shape (7,), of grid's dtype.
+
+    codes: the bits of each number, uint8, shape (rows, columns), neither of them 0; dtype is what they are of. grid:
+    the scale of each block of the recipe, in float64, or in float32 where a device has no wider one. library is the
+    module whose arrays these are, NumPy or torch.
+    """
+
+    def number(value: Any) -> Any:
+        return library.asarray(value, dtype=grid.dtype)
+
+    size = library.abs(grid)
+    # A mask that chooses would be waited for, and so would a number that `where` has to take to the device.
+    with np.errstate(divide="ignore"):
+        found = [library.nan_to_num(each, nan=0.0, posinf=0.0).max() for each in (size, 1 / size)]
+    found.append(number((~library.isfinite(grid)).sum()))
+    for magnitude in (float_format(dtype).max, 0.0):
+        # Which numbers have a magnitude.
+        one, other = np.array([magnitude, -magnitude]).astype(numpy_dtype(dtype)).view(np.uint8).tolist()
+        # Two codes of a magnitude differ by the sign alone.
+        counts = list(_in_blocks((codes | (one ^ other)) == (one | other) if one != other else codes == one, recipe))
+        found.append(sum(number(each.sum()) for each, _ in counts) / math.prod(codes.shape))
+        found.append(library.stack([number(each.max()) / extent for each, extent in counts]).max())
+    return library.stack(found)
+
+
+def block_statistics(numbers: Sequence[float], blocks: int) -> BlockStatistics:
+    """Of the numbers that `counted` gave, and how many blocks there are."""
+    largest, inverse_of_smallest, not_finite, *shares = numbers
+    binades = math.log2(largest) + math.log2(inverse_of_smallest) if largest else 0.0
+    return BlockStatistics(blocks, binades, round(not_finite), *shares)
+
+
+def _in_blocks(marked: Any, recipe: Recipe) -> Iterator[tuple[Any, int]]:
+    """How many numbers of each block are marked, and of how many; the last blocks of rows and columns may be cut."""
+    rows, columns = marked.shape
+    for top, bottom, high in _parts(rows, recipe.rows):
+        for left, right, wide in _parts(columns, recipe.columns):
+            blocks = marked[top:bottom, left:right].reshape(-1, high, (right - left) // wide, wide)
+            yield blocks.sum((1, 3)), high * wide
+
+
+def _parts(extent: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """Where the whole blocks lie, and the one that is cut, each with its size; 0: one block of all."""
+    size = size or extent
+    whole = extent // size * size
+    if whole:
+        yield 0, whole, size
+    if extent > whole:
+        yield whole, extent, extent - whole

@@ -19,9 +19,8 @@ from msgspec.structs import asdict
 from pytest_probe.numerics.accumulators import BLOCK, CLOSE_LIMITS, Totals
 from pytest_probe.numerics.arrays import blocks
 from pytest_probe.numerics.conventions import Convention
-from pytest_probe.numerics.cosine import rescaled
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.numerics.metrics import describe
+from pytest_probe.numerics.metrics import describe, rescaled
 
 __all__ = ["Convention", "Measures", "measure"]
 

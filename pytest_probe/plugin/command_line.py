@@ -15,7 +15,7 @@ import pytest
 
 from pytest_probe.errors import ProbeError
 from pytest_probe.options import NAMED, OPTIONS, standards
-from pytest_probe.system.suggestions import suggestion
+from pytest_probe.system.text import suggestion
 
 CONFIG_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 

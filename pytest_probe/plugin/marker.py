@@ -17,7 +17,7 @@ from pytest_probe.options import DIRECTION_CHOICES, DTYPE_CHOICES
 from pytest_probe.plugin.session import state_of
 from pytest_probe.records import NO_SUCH, dumps_of_option, labels
 from pytest_probe.selection import Selection, apis_of, closest, select
-from pytest_probe.system.suggestions import check_name, one_of
+from pytest_probe.system.text import check_name, one_of
 
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet

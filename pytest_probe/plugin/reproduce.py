@@ -17,7 +17,7 @@ from pytest_probe.plugin.command_line import moves_rootdir
 from pytest_probe.plugin.run_dumps import address
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import stable_path
-from pytest_probe.reports.tables import saved_path
+from pytest_probe.reports.results_file import saved_path
 from pytest_probe.system.files import replacing
 from pytest_probe.user_errors import first_line
 

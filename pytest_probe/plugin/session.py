@@ -29,7 +29,7 @@ from pytest_probe.reports.running import FOLDER
 from pytest_probe.settings import Settings, parse
 from pytest_probe.standards import standards
 from pytest_probe.standards.tools.table import packaged
-from pytest_probe.system.suggestions import check_name
+from pytest_probe.system.text import check_name
 from pytest_probe.user_errors import reporting_failures_of
 
 if TYPE_CHECKING:

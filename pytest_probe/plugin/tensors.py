@@ -20,7 +20,7 @@ from pytest_probe.model.run import Leaf
 from pytest_probe.numerics.dtypes import DTYPES
 from pytest_probe.records.fields import Fields
 from pytest_probe.records.msprobe.entries import tensor as read_tensor
-from pytest_probe.system.suggestions import one_of
+from pytest_probe.system.text import one_of
 
 Take = Callable[[Any], Any]
 

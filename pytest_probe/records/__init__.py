@@ -35,8 +35,8 @@ from pytest_probe.records.paddleapex import PaddleApexReader, whole_of, without_
 from pytest_probe.records.ptdbg import PtdbgReader
 from pytest_probe.system import archive
 from pytest_probe.system.files import special_kind
-from pytest_probe.system.suggestions import closest
 from pytest_probe.system.tensor_files.torch_zip import first_pickle
+from pytest_probe.system.text import closest
 from pytest_probe.user_errors import reporting_failures_of
 
 READERS: tuple[Reader, ...] = (

@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 from pytest_probe.model.pairing import OWN_ERROR
 from pytest_probe.model.result import Result, rank
 from pytest_probe.model.verdict import Answer
-from pytest_probe.reports.tables import write_rows
+from pytest_probe.reports.results_file import write_rows
 from pytest_probe.reports.terminal import count, wrap
 from pytest_probe.system.decoding import to_json
 from pytest_probe.system.files import replacing

@@ -22,8 +22,7 @@ from pytest_probe.standards.classes.indexed_writes import Writes
 from pytest_probe.standards.classes.nearest_resize import Neighbours
 from pytest_probe.standards.classes.random import OwnDtype, Random, Uninitialised
 from pytest_probe.standards.classes.ties import Ties
-from pytest_probe.standards.equal_inputs import judged_apart
-from pytest_probe.standards.exact import Exact, correctly_rounded
+from pytest_probe.standards.exact import Exact, correctly_rounded, judged_apart
 from pytest_probe.standards.noise.explanation import Stage
 from pytest_probe.standards.noise.opening import Opening
 from pytest_probe.standards.noise.scales import one_run_of_steps

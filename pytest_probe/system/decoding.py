@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin
 import msgspec
 
 from pytest_probe.errors import SettingsError, UnknownKey
-from pytest_probe.system.suggestions import known_keys, one_of
+from pytest_probe.system.text import known_keys, one_of
 
 T = TypeVar("T")
 Steps: TypeAlias = tuple[str | int, ...]

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from pytest_probe.check import Case, Checked, Checker, Conditions, judging
-from pytest_probe.frameworks.torch.composing import Composing
+from pytest_probe.frameworks.torch.autocast import Composing
 from pytest_probe.model.run import Device
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump

@@ -16,8 +16,7 @@ from pytest_probe.model.comparison import ComparedCase, Comparison, Evidence
 from pytest_probe.model.run import BoundCall
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.registry import Registry
-from pytest_probe.standards.equal_inputs import PART, judged_apart
-from pytest_probe.standards.exact import Exact
+from pytest_probe.standards.exact import PART, Exact, judged_apart
 from tests.support.devices import Emulated
 
 DEVICES = pytest.mark.parametrize("device", ["cpu", "npu"])

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from pytest_probe.check import Case, Checker, Conditions
-from pytest_probe.frameworks.torch import allowed_modes
+from pytest_probe.frameworks.torch import state
 from pytest_probe.model.device_modes import MODES
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import _format
@@ -126,7 +126,7 @@ def test_flags_count_for_a_wrapper_and_not_for_a_registered_function(
     name, owner, attribute, args = CALLS["conv2d"]
     right, device = getattr(owner, attribute), patches(to_bits(8))["conv2d"][2]
     rounded, registry = narrow_only(right, device), Registry.default()
-    monkeypatch.setattr(allowed_modes, "allowed", lambda _: iter(("bf16 in convolution",)))
+    monkeypatch.setattr(state, "allowed", lambda _: iter(("bf16 in convolution",)))
     (record,) = (dump := read_dump(write_dump(tmp_path, entries(f"{name}.0", right, *args)))).records
 
     def verdict() -> str:

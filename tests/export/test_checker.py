@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_probe.export.checker import DECIMALS
-from pytest_probe.export.details import DETAILS, MEASURED, OF_RULE
+from pytest_probe.export.details import DECIMALS, DETAILS, MEASURED, OF_RULE
 from pytest_probe.export.files import write_files
 from pytest_probe.reports.results_file import RESULTS, read_results
 

@@ -11,7 +11,7 @@ import pytest
 from pytest_probe.export.compare import MSPROBE, ComparedRow, compare, compared_files
 from pytest_probe.export.details import Row
 from pytest_probe.numerics.tool_metrics import Measures
-from pytest_probe.reports.tables import write_rows
+from pytest_probe.reports.results_file import write_rows
 
 STAMP = "20261121093000"
 

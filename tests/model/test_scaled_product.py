@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from pytest_probe.model.scaled_product import Operand, Scaling
-from pytest_probe.numerics.block_statistics import BlockStatistics
 from pytest_probe.numerics.dtypes import packed
-from pytest_probe.numerics.scaled import RECIPES
+from pytest_probe.numerics.scaled import RECIPES, BlockStatistics
 
 
 def of(matrix: np.ndarray, scales: np.ndarray, recipe: str) -> BlockStatistics:

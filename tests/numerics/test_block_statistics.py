@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pytest_probe.numerics.block_statistics import BlockStatistics, block_statistics, counted
 from pytest_probe.numerics.dtypes import numpy_dtype
-from pytest_probe.numerics.scaled import RECIPES, Order, laid_out, stored_count
+from pytest_probe.numerics.scaled import (
+    RECIPES,
+    BlockStatistics,
+    Order,
+    block_statistics,
+    counted,
+    laid_out,
+    stored_count,
+)
 
 
 @pytest.mark.parametrize("name", RECIPES)

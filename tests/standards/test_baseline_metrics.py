@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from pytest_probe.check.pair_metrics import baseline_metrics, crc
 from pytest_probe.model.comparison import ComparedCase, Comparison, Evidence
 from pytest_probe.model.run import BoundCall
 from pytest_probe.model.verdict import OutputVerdict
-from pytest_probe.standards.baseline_metrics import baseline_metrics, crc
 
 DISTANCES = {"rmse", "max_ulp", "mean_ulp", "carriers"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.system.suggestions import check_name, closest, known_keys, one_of, suggestion
+from pytest_probe.system.text import check_name, closest, known_keys, one_of, suggestion
 
 
 def test_a_wrong_choice_is_answered_with_the_nearest() -> None:

@@ -17,10 +17,9 @@ import mindspore
 import ml_dtypes
 import numpy as np
 
-from pytest_probe.capture.arrays import COUNTED, ArraySnapshots
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.snapshot import PlainEntry, Seen, Tree
-from pytest_probe.capture.statistics import SMALL_BYTES
+from pytest_probe.capture.statistics import COUNTED, SMALL_BYTES, ArraySnapshots
 from pytest_probe.frameworks.mindspore.arrays import FLOATS, name_of
 from pytest_probe.frameworks.mindspore.signatures import written
 from pytest_probe.user_errors import first_line

@@ -24,11 +24,17 @@ import paddle
 import paddle.distributed as dist
 from msgspec import UNSET
 
-from pytest_probe.capture.arrays import COUNTED, ArraySnapshots, countable
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frequent_values import Places, fill_from_samples, layout_of, memory_at, places, span
 from pytest_probe.capture.snapshot import PlainEntry, Seen, Tree
-from pytest_probe.capture.statistics import SMALL_BYTES, fill_from_row, fill_small_from
+from pytest_probe.capture.statistics import (
+    COUNTED,
+    SMALL_BYTES,
+    ArraySnapshots,
+    countable,
+    fill_from_row,
+    fill_small_from,
+)
 from pytest_probe.frameworks.paddle.arrays import FLOATS, SIZES, name_of
 from pytest_probe.numerics.arrays import contiguous
 

@@ -21,7 +21,7 @@ from pytest_probe.capture.snapshot import Seen
 from pytest_probe.capture.statistics import fill_from_row
 from pytest_probe.capture.torch.device_rows import COLUMNS, SCALE, Rows, on_device, pinned
 from pytest_probe.capture.torch.statistics import UNSIGNED, decoded
-from pytest_probe.numerics.block_statistics import block_statistics
+from pytest_probe.numerics.scaled import block_statistics
 
 log = logging.getLogger("pytest_probe")
 _TRITONS = {"cuda"}  # devices for which torch brings Triton; ROCm's have this name too

@@ -30,9 +30,8 @@ from pytest_probe.model.scaled_product import (
     scaling_of,
     scaling_of_values,
 )
-from pytest_probe.numerics.block_statistics import counted
 from pytest_probe.numerics.dtypes import numpy_dtype
-from pytest_probe.numerics.scaled import TILE_COLUMNS, TILE_ROWS, Recipe, laid_out, stored_count
+from pytest_probe.numerics.scaled import TILE_COLUMNS, TILE_ROWS, Recipe, counted, laid_out, stored_count
 from pytest_probe.references.scaled import float4_codes
 
 # Each number has a scale of its own.

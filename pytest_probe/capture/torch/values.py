@@ -42,7 +42,7 @@ from pytest_probe.capture.torch.statistics import (
 )
 from pytest_probe.frameworks.torch.arrays import FLOAT4, in_order, to_array
 from pytest_probe.numerics.arrays import contiguous
-from pytest_probe.numerics.block_statistics import block_statistics
+from pytest_probe.numerics.scaled import block_statistics
 
 # str() of a dtype costs more than a look-up, and is asked for at every tensor.
 _DTYPES = {dtype: str(dtype) for name in dir(torch) if isinstance(dtype := getattr(torch, name), torch.dtype)}

@@ -13,13 +13,11 @@ from pytest_probe.check import Case, CaseRuns, Checked, Checker
 from pytest_probe.check.two_sides import differences
 from pytest_probe.check.two_sides import joined as joined_names
 from pytest_probe.errors import RecordError
-from pytest_probe.features.against.dump_map import DumpMap
+from pytest_probe.features.against.dump_map import DumpMap, cut, joined
 from pytest_probe.features.against.judging import UNMATCHED, Found, Pair, Values
-from pytest_probe.features.against.layouts import cut, joined
 from pytest_probe.features.against.matching import Match
 from pytest_probe.features.against.sides import TENSORS, AnyTensor, Producers, Side, compared
-from pytest_probe.features.against.standards import CLOSENESS
-from pytest_probe.features.against.tool_rows import line_of, rows_of
+from pytest_probe.features.against.standards import CLOSENESS, line_of, rows_of
 from pytest_probe.model.dump import Direction, Dump, Record
 from pytest_probe.model.pairing import Paired, SideName, Status
 from pytest_probe.model.verdict import SEVERITY, Verdict

@@ -15,14 +15,21 @@ dims:                                    # entries whose tensors a side's ranks 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
+import numpy as np
 from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from pytest_probe.errors import SettingsError
+from pytest_probe.features.against.sides import TENSORS, AnyTensor, Composed, Side, Values, compared
+from pytest_probe.model.dump import Dump, Record
+from pytest_probe.numerics.dtypes import AnyArray, widen
+from pytest_probe.records import module_path
 from pytest_probe.system.decoding import MAPPING
 from pytest_probe.system.yaml_file import read_yaml
 
@@ -142,3 +149,131 @@ def _inside(glob: str) -> re.Pattern[str]:
         for number, piece in enumerate(pieces, 1)
     )
     return re.compile(rf"(?:(?<=\.)|^){first}{''.join(stars)}{end}")
+
+
+# The module around, the API, and which call of it in that module.
+_Place: TypeAlias = tuple[str, str, int]
+
+
+def fused(a: Dump, b: Dump, given: DumpMap) -> Iterator[tuple[Fusion, tuple[Record, ...], Record]]:
+    """For each rule and each place where both sides have its calls: the rule, the parts in its order, and the whole."""
+    for rule in given.fusions:
+        parts_of, whole_of = (a, b) if rule.of_a else (b, a)
+        to_parts, to_whole = (given.renamed, str) if rule.of_a else (str, given.renamed)
+        wholes = _places(whole_of, rule.whole, to_whole)
+        parts = [_places(parts_of, name, to_parts) for name in rule.parts]
+        for place, whole in wholes.items():
+            if all(place in found for found in parts):
+                yield rule, tuple(found[place] for found in parts), whole
+
+
+def _places(dump: Dump, name: str, renamed: Callable[[str], str]) -> dict[_Place, Record]:
+    """The calls in modules of a name, each by its place."""
+    found: dict[_Place, Record] = {}
+    numbers = Counter[tuple[str, str]]()
+    for record in (*dump.records, *dump.compare_only):
+        around, _, own = module_of(record, dump).rpartition(".")
+        if own == name:
+            # A module's class, or an API.
+            key = renamed(around), f"{record.namespace}.{record.api.rpartition('.')[2]}"
+            found[(*key, numbers[key])] = record
+            numbers[key] += 1
+    return found
+
+
+def names_of(dump: Dump) -> set[str]:
+    """What the globs of a map are matched with: entries, records and modules."""
+    records = (*dump.records, *dump.compare_only)
+    ways = ("", ".forward", ".backward")
+    return {module_of(record, dump) for record in records} | {f"{each.name}{way}" for each in records for way in ways}
+
+
+def module_of(record: Record, dump: Dump) -> str:
+    """The path of the module that a record is, or whose call it is, without wrappers; "" where the dump has none."""
+    if record.namespace in ("Module", "Cell"):
+        return plain_module(record.api.rpartition(".")[0])
+    modules = dump.modules(f"{record.name}.forward")
+    return plain_module(module_path(modules[0])) if modules else ""
+
+
+# What wrappers put before the names of a module's parts: torch.compile, FSDP, DistributedDataParallel.
+_WRAPPERS = re.compile(r"(?:(?<=\.)|^)(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module|module)\.")
+# What compilers and FSDP make of a class's name.
+_CLASSES = re.compile(r"(?<=\.)(?:FSDP|OptimizedModule|DistributedDataParallel|DDP)(?=[A-Z][a-z])")
+
+
+def record_name(record: Record, dump: Dump) -> str:
+    """A record's name; of a module's without wrappers."""
+    return plain_module(record.name) if record.namespace in ("Module", "Cell") else record.name
+
+
+def plain_module(name: str) -> str:
+    """A module's name, as "Module.layers.0.fc.Linear.0", without what wrappers add to it."""
+    start, dot, rest = name.partition(".")
+    if not dot or start not in ("Module", "Cell"):
+        return _CLASSES.sub("", _WRAPPERS.sub("", name))
+    return f"{start}.{_CLASSES.sub('', _WRAPPERS.sub('', rest))}"
+
+
+def joined(parts: Sequence[Side], whole: Side, layout: Layout | None = None) -> Side:
+    """Several records of one side as one record of the other side is: tensors one after the other where their shapes
+    add up to the other side's; summed where they are gradients of that shape, or `partial`; else those of the first,
+    where all are equal."""
+
+    def of(values: Sequence[Values], other: Values) -> Values:
+        return {name: _joined([each.get(name) for each in values], other.get(name), name, layout) for name in values[0]}
+
+    inputs, outputs = (
+        of([part.inputs for part in parts], whole.inputs),
+        of([part.outputs for part in parts], whole.outputs),
+    )
+    return replace(parts[0], inputs=inputs, outputs=outputs)
+
+
+def _joined(parts: Sequence[Any], whole: Any, name: str, layout: Layout | None) -> Any:
+    if not isinstance(whole, TENSORS) or not all(isinstance(part, TENSORS) for part in parts):
+        return parts[0]
+    shapes, has_values = [part.shape for part in parts], all(part.has_values for part in parts)
+    if all(shape == whole.shape for shape in shapes):
+        summed = name.startswith("grad.") or (layout is not None and layout.partial)
+        if summed:
+            return Composed(parts[0].dtype, whole.shape, has_values, lambda: _sum(parts))
+        # A mean of each part, for one, says nothing of the mean of all.
+        return parts[0] if all(compared(part, parts[0]).agrees for part in parts[1:]) else None
+    dims = [] if len({len(shape) for shape in (*shapes, whole.shape)}) > 1 else range(len(whole.shape))
+    fitting = []
+    for dim in dims:
+        others = {(*shape[:dim], *shape[dim + 1 :]) for shape in (*shapes, whole.shape)}
+        if len(others) == 1 and sum(shape[dim] for shape in shapes) == whole.shape[dim]:
+            fitting.append(dim)
+    if not fitting:
+        return parts[0]
+    axis = layout.dim if layout is not None and layout.dim in fitting else fitting[0]
+    return Composed(
+        parts[0].dtype, whole.shape, has_values, lambda: np.concatenate([part.array() for part in parts], axis=axis)
+    )
+
+
+def _sum(parts: Sequence[AnyTensor]) -> AnyArray:
+    arrays = [part.array() for part in parts]
+    return np.asarray(sum(widen(array) for array in arrays)).astype(arrays[0].dtype)
+
+
+def cut(whole: Side, part: Side, index: int, count: int) -> Side:
+    """The side that holds all, as the index-th of `count` ranks of the other side holds it."""
+
+    def of(values: Values, own: Values) -> Values:
+        return {name: _cut(value, own.get(name), index, count) for name, value in values.items()}
+
+    return replace(whole, inputs=of(whole.inputs, part.inputs), outputs=of(whole.outputs, part.outputs))
+
+
+def _cut(whole: Any, part: Any, index: int, count: int) -> Any:
+    if not isinstance(whole, TENSORS) or not isinstance(part, TENSORS) or len(whole.shape) != len(part.shape):
+        return whole
+    divided = [dim for dim, (all, own) in enumerate(zip(whole.shape, part.shape, strict=True)) if all != own]
+    if len(divided) != 1 or whole.shape[divided[0]] != count * part.shape[divided[0]]:
+        return whole
+    return Composed(
+        whole.dtype, part.shape, whole.has_values, lambda: np.split(whole.array(), count, axis=divided[0])[index]
+    )

@@ -17,8 +17,7 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.errors import RecordError
-from pytest_probe.features.against.dump_map import DumpMap
-from pytest_probe.features.against.fusions import fused, module_of, record_name
+from pytest_probe.features.against.dump_map import DumpMap, fused, module_of, record_name
 from pytest_probe.model.case import DIRECTIONS
 from pytest_probe.model.dump import Call, Direction, Dump, Record, TensorSpec, leaves
 from pytest_probe.model.pairing import SideName

@@ -16,8 +16,8 @@ from pytest_probe.check.pair_metrics import Difference, casts_exactly, differenc
 from pytest_probe.errors import RecordError
 from pytest_probe.inputs import StoredTensors
 from pytest_probe.model.dump import Call, Direction, Dump, Number, Record, TensorSpec, leaves, named_tensors
-from pytest_probe.numerics.block_statistics import SHARES
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, numpy_dtype
+from pytest_probe.numerics.scaled import SHARES
 from pytest_probe.system import archive
 
 # Bytes of a file that are compared at a time.

@@ -66,7 +66,7 @@ class Passing:
 
     def __init__(self, config: pytest.Config) -> None:
         from pytest_probe.features.asserts.measured import Measured
-        from pytest_probe.features.asserts.summary import Tests
+        from pytest_probe.features.asserts.section import Tests
 
         self._config = config
         self._measured, self._tests = Measured(), Tests()

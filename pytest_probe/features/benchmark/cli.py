@@ -18,12 +18,10 @@ from pytest_probe.export.measured import MEMORY, SUMMARY, TIMES
 from pytest_probe.export.output_folders import output_folder
 from pytest_probe.features.benchmark import times
 from pytest_probe.model.verdict import PASS_SELF
-from pytest_probe.reports.results_file import refused
-from pytest_probe.reports.tables import write_rows
+from pytest_probe.reports.results_file import refused, write_rows
 from pytest_probe.reports.terminal import count
 from pytest_probe.standards.tools import COMPARES, DEFAULT
-from pytest_probe.system.suggestions import check_name
-from pytest_probe.system.text import printable, printable_line
+from pytest_probe.system.text import check_name, printable, printable_line
 
 _SHOWN = 20
 _COUNTED = ("pass", PASS_SELF, "warning", "error", "SKIP")

@@ -8,7 +8,7 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -60,8 +60,8 @@ _LARGE = 2**30
 
 
 class _Shard(Struct, frozen=True):
-    """What a shard runs, on none of the nodes that are avoided. tries counts the ones before it without a case, failed
-    is why the last of them did not."""
+    """What a shard runs, on a node that is not avoided where there is one. tries counts the ones before it without a
+    case, failed is why the last of them did not."""
 
     items: tuple[str, ...]
     memory: int
@@ -146,14 +146,8 @@ class Cluster:
             )
             for item in group:
                 self._decide(item.nodeid, Verdict("skip", "", reason, OutOfMemory.kind), None)
-        costs = costs_of(group for group, _ in fitting)
-        shards: dict[int, list[tuple[list[ProbeItem], int]]] = {}
-        for part, found in zip(dealt(costs, shards_for(sum(costs), self.pool.devices)), fitting, strict=True):
-            shards.setdefault(part, []).append(found)
-        for shard in shards.values():
-            nodes = tuple(item.nodeid for group, _ in shard for item in group)
-            # Ray lets those shards run on a node at the same time that fit into its memory.
-            self._submit(_Shard(nodes, max(size for _, size in shard)))
+        for shard in shards_of(fitting, self.pool.share, self.pool.at_once):
+            self._submit(shard)
         while self._waiting and not (session.shouldstop or session.shouldfail) and self._goes_on():
             pass
         if not self._waiting:
@@ -166,7 +160,7 @@ class Cluster:
             session.shouldstop = self._trouble
 
     def _submit(self, shard: _Shard) -> None:
-        number = self.pool.submit(shard.items, shard.memory, shard.avoided | self._refused.keys())
+        number = self.pool.submit(shard.items, shard.memory, self._refused.keys(), shard.avoided)
         self._shards[number] = shard
 
     def _goes_on(self) -> bool:
@@ -296,6 +290,23 @@ class Cluster:
             hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
+def shards_of(
+    fitting: Sequence[tuple[list[ProbeItem], int]], share: float, at_once: Callable[[int], int]
+) -> Iterator[_Shard]:
+    """Groups of items, with the bytes that they take. Ray lets those shards run on a node at the same time that fit in
+    its memory. So cases of more than a device's share of it have shards of their own, which begin first; at_once says
+    how many of so many bytes run at the same time."""
+    for large in (True, False):
+        found = [(group, size) for group, size in fitting if (size > share) is large]
+        costs = costs_of(group for group, _ in found)
+        parts = shards_for(sum(costs), at_once(max((size for _, size in found), default=0)))
+        shards: dict[int, list[tuple[list[ProbeItem], int]]] = {}
+        for part, each in zip(dealt(costs, parts), found, strict=True):
+            shards.setdefault(part, []).append(each)
+        for shard in shards.values():
+            yield _Shard(tuple(item.nodeid for group, _ in shard for item in group), max(size for _, size in shard))
+
+
 def shards_for(cost: float, devices: int) -> int:
     """How many shards cases of this estimated cost become."""
     return int(min(max(devices, cost / _SHARD_COST), _SHARDS_A_DEVICE * devices))
@@ -312,7 +323,6 @@ def _start(probe: Probe) -> Start:
         config.hook.pytest_configure_node(node=node)
     given |= {key: value for feature in probe.features for key, value in feature.for_workers().items()}
     here = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    files, folders = _read(probe)
     return Start(
         tuple(map(str, config.invocation_params.args)),
         str(config.invocation_params.dir),
@@ -321,8 +331,7 @@ def _start(probe: Probe) -> Start:
         # Only the controller resumes an earlier run.
         replace(probe.settings, values={**probe.settings.values, "resume": False}),
         given,
-        files,
-        folders,
+        {path: content_of(path) for path in _read(probe)},
     )
 
 
@@ -335,8 +344,8 @@ def _arguments(probe: Probe) -> Iterator[str]:
     yield from (address(path) for path, file in files if file not in named.values())
 
 
-def _read(probe: Probe) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The dumps that the run reads, with their contents, and the folders of tensors."""
+def _read(probe: Probe) -> list[str]:
+    """The dumps that the run reads, and their folders of tensors."""
     paths, dumps = set[Path](), list[Dump]()
     for path in probe.dumps.known:
         with suppress(DumpError):
@@ -345,8 +354,7 @@ def _read(probe: Probe) -> tuple[dict[str, str], tuple[str, ...]]:
         paths.add(dump.path)
         if probe.settings.inputs not in ("generated", "exact") and archive.split(dump.path) is None:
             paths.update((*dump.data_dirs, *dump.gradient_dirs))
-    files = {str(path): content_of(str(path)) for path in paths if archive.is_file(path)}
-    return files, tuple(str(path) for path in paths if path.is_dir())
+    return [str(path) for path in paths if archive.is_file(path) or path.is_dir()]
 
 
 def _sizes_of(groups: Iterable[Iterable[ProbeItem]]) -> list[int]:

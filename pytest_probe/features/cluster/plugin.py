@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.cluster.controller import Cluster
 from pytest_probe.model.collective import RankPool
+from pytest_probe.option_types import Given, Type, missing_extra
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.feature import Feature, Machines
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_worker
+
+
+class Address(Type):
+    def read(self, given: Given) -> tuple[str, str | None] | None:
+        """The address, and Ray's name for the devices."""
+        text, keys = given.keys("resource")
+        if not text:
+            return None
+        if not re.fullmatch(r"ray|ray://[^\s/]+:[0-9]{1,5}", text):
+            raise given.wrong("give ray, or ray://HOST:PORT")
+        if missing := missing_extra("ray", "cluster"):
+            raise given.wrong(missing)
+        return text, keys.get("resource")
+
+    def plain(self, value: tuple[str, str | None] | None) -> str | None:
+        return None if value is None else ",resource=".join(filter(None, value))
+
 
 _OPTION = NAMED["cluster"].flag
 

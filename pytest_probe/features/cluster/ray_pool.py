@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Literal, NoReturn, TypeAlias
@@ -62,8 +62,9 @@ class RayPool:
 
     def __init__(self, address: str, resource: str | None, *, one_a_node: bool = False) -> None:
         self._address = address
-        # Those that have not ended: the number, and what a node has to have, or may not be.
-        self._tasks: dict[Any, tuple[int, int, Collection[str]]] = {}
+        # Those that have not ended: the number, the memory of their nodes, and the ids of nodes where they cannot run,
+        # and where they do not.
+        self._tasks: dict[Any, tuple[int, int, frozenset[str], frozenset[str]]] = {}
         self._number = 0
         self._failure = ""
         self._ranks: RayRanks | None = None
@@ -87,9 +88,11 @@ class RayPool:
         self._task: Any = ray.remote(max_retries=0)(_shard)
         counts = [int(node["Resources"][self._resource]) for node in self._nodes]
         self._one = one_a_node and self._resource == _CPU
-        self.devices = len(counts) if self._one else sum(counts)
-        # Bytes that a node may take.
-        self.memory = max(node["Resources"].get("memory", math.inf) for node in self._nodes)
+        # The bytes that each node may take, and how many devices it has.
+        room = [node["Resources"].get("memory", math.inf) for node in self._nodes]
+        self._room = [(bytes, 1 if self._one else number) for bytes, number in zip(room, counts, strict=True)]
+        self.memory, self.share = max(room), min(bytes / number for bytes, number in self._room)
+        self.devices = self.at_once(0)
         self._wanted: dict[str, Any] = {"num_cpus": 0, "resources": {self._resource: 1}}
         if self._resource == _CPU:
             # No node has twice more than half of the CPUs of the largest.
@@ -101,16 +104,25 @@ class RayPool:
         """What is submitted from now on begins with this."""
         self._start, self._environment = ray.put((versions(), pickle.dumps(start))), start.environment
 
-    def submit(self, items: Sequence[str], memory: int, avoided: Collection[str] = ()) -> int:
-        """Let Ray run these items, which take so many bytes, on a device that is free, on none of these nodes. The
-        number of the shard."""
+    def at_once(self, memory: int) -> int:
+        """How many shards that take so many bytes run at the same time."""
+        return int(sum(min(devices, bytes // max(1, memory)) for bytes, devices in self._room))
+
+    def submit(
+        self, items: Sequence[str], memory: int, refused: Collection[str] = (), avoided: Collection[str] = ()
+    ) -> int:
+        """Let Ray run these items, which take so many bytes, on a device that is free: on none of the refused nodes,
+        and on one that is avoided where no other can run them. The number of the shard."""
         wanted = {**self._wanted, **({"memory": memory} if memory else {})}
-        if avoided:
-            wanted["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(avoided))})"}
+        never, without = frozenset(refused), frozenset((*refused, *avoided))
+        if not self._left(_nodes(), memory, without):
+            without = never
+        if without:
+            wanted["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(without))})"}
         task = self._task.options(**wanted)
         self._number += 1
         ours = self._resource, self._one, self._number, self._queue
-        self._tasks[task.remote(self._start, tuple(items), *ours)] = self._number, memory, avoided
+        self._tasks[task.remote(self._start, tuple(items), *ours)] = self._number, memory, never, without
         return self._number
 
     def wait(self, seconds: float) -> Sequence[Said]:
@@ -139,16 +151,23 @@ class RayPool:
             except RayError as error:
                 found.append((number, first_line(error), "lost"))
         nodes = _nodes()
-        for task, (number, memory, avoided) in tuple(self._tasks.items()):
-            if not any(node["NodeID"] not in avoided and self._holds(node["Resources"], memory) for node in nodes):
+        for task, (number, memory, never, without) in tuple(self._tasks.items()):
+            if not self._left(nodes, memory, without):
                 del self._tasks[task]
-                found.append((number, "no device of the cluster is left", "gone"))
+                # The nodes that it was to avoid are the last ones.
+                how: Literal["lost", "gone"] = "lost" if self._left(nodes, memory, never) else "gone"
+                found.append((number, "no device of the cluster is left", how))
         return found
 
-    def _holds(self, resources: Mapping[str, float], memory: int) -> bool:
-        """Can a node of these resources run a shard that takes so many bytes?"""
+    def _left(self, nodes: Iterable[Mapping[str, Any]], memory: int, without: Collection[str]) -> bool:
+        """Can one of these nodes run a shard that takes so many bytes?"""
         wanted = self._wanted["num_cpus"] or 1
-        return resources.get(self._resource, 0) >= wanted and resources.get("memory", math.inf) >= memory
+        return any(
+            node["NodeID"] not in without
+            and node["Resources"].get(self._resource, 0) >= wanted
+            and node["Resources"].get("memory", math.inf) >= memory
+            for node in nodes
+        )
 
     def finish(self) -> None:
         """Let processes end by themselves that have run all."""

@@ -7,6 +7,7 @@ same kinds.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import pickle
@@ -40,6 +41,7 @@ from pytest_probe.system import archive
 from pytest_probe.system.files import lock_or_assume
 
 _SAME = ("pytest-probe", "pytest", "msgspec", "numpy")
+_TENSORS = (".npy", ".pt", ".safetensors")
 _PROGRAM = "pytest_probe.features.cluster.worker"
 # How many last bytes of a dead process's stderr are reported.
 _TAIL = 4000
@@ -57,7 +59,7 @@ class Start(Struct, frozen=True):
     args and folder come from the controller's command line; collected is what pytest collects. environment are the
     variables that pytest reads, and OMP_NUM_THREADS, which Ray sets where the user has not: None where it is to be
     unset. worker is what pytest-xdist calls workerinput; items are the node ids of what runs. The node has to have the
-    files, as `content_of` has them, and folders that the run reads.
+    files and folders that the run reads, as `content_of` has them.
     """
 
     args: tuple[str, ...]
@@ -67,7 +69,6 @@ class Start(Struct, frozen=True):
     settings: Settings
     worker: Mapping[str, Any]
     files: Mapping[str, str] = {}
-    folders: tuple[str, ...] = ()
     items: tuple[str, ...] = ()
 
 
@@ -103,9 +104,14 @@ def versions() -> dict[str, str]:
 
 
 def content_of(path: str) -> str:
-    """What a dump holds, and the size of its file or archive; "" where it cannot be read."""
+    """What a dump holds, and the size of its file or archive; of a folder the names and sizes of its tensors, since a
+    run may write other files there; "" where it cannot be read."""
     place = archive.split(Path(path))
     with suppress(OSError):
+        if place is None and os.path.isdir(path):
+            files = [file for file in os.scandir(path) if file.name.endswith(_TENSORS)]
+            listed = "\n".join(sorted(f"{file.name} {file.stat().st_size}" for file in files))
+            return hashlib.sha256(os.fsencode(listed)).hexdigest()
         return f"{digest(Path(path))} {os.path.getsize(path if place is None else place[0])}"
     return ""
 
@@ -119,9 +125,13 @@ def run_shard(
     say: Callable[[Sequence[Message]], None],
 ) -> None:
     """Run these items, or only say what the device is where there are none. node is the name of this node, which has so
-    many devices and has to have the wanted versions; begin is a Start, pickled: other versions cannot read it. Raises
-    RuntimeError where no process can run them."""
+    many devices; begin is a Start, pickled. This process, which reads it, has to have the wanted versions, and so has
+    that of the shard, whose path is another. Raises RuntimeError where no process can run them."""
     left, device, kills, idle = dict.fromkeys(items), Described(), Counter[str](), 0
+
+    def check(versions: Mapping[str, str]) -> None:
+        if trouble := _other_version(wanted, versions, node):
+            heard([Described(trouble=trouble)])
 
     def heard(messages: Sequence[Message]) -> None:
         nonlocal device, idle
@@ -136,8 +146,7 @@ def run_shard(
         if device.trouble:
             raise RuntimeError(device.trouble)
 
-    if trouble := _other_version(wanted, node):
-        heard([Described(trouble=trouble)])
+    check(versions())
     start: Start = pickle.loads(begin)
     if trouble := _unreadable(start, node):
         heard([Described(trouble=trouble)])
@@ -152,7 +161,7 @@ def run_shard(
             "probe_running": str(file.parent),
             "probe_files": str(folder / "files"),
         }
-        while (ending := _run(replace(start, worker=worker, items=tuple(left)), folder, heard)) is not None:
+        while (ending := _run(replace(start, worker=worker, items=tuple(left)), folder, check, heard)) is not None:
             running = read_running(file)
             file.unlink(missing_ok=True)
             verdict, said = None, _said(folder)
@@ -180,9 +189,9 @@ def run_shard(
             raise RuntimeError(f"{count(len(left), 'item')} of a shard did not run on node {node}: {why}")
 
 
-def _other_version(wanted: Mapping[str, str], node: str) -> str:
+def _other_version(wanted: Mapping[str, str], has: Mapping[str, str], node: str) -> str:
     """Which one this node has that is not the same, "" where it has none."""
-    for name, found in versions().items():
+    for name, found in has.items():
         if found != (asked := wanted.get(name, "none")):
             reason = f"node {node} has {name} {found}, and this process {asked}; install the same"
             return str(SettingsError(NAMED["cluster"].flag, name, reason))
@@ -191,17 +200,22 @@ def _other_version(wanted: Mapping[str, str], node: str) -> str:
 
 def _unreadable(start: Start, node: str) -> str:
     """Why this node cannot read what the run reads, "" where it can."""
-    wrong = [path for path in start.folders if not os.path.isdir(path)]
-    wrong += [path for path, content in start.files.items() if content_of(path) != content]
-    for path in wrong:
-        what = "has another file there" if content_of(path) else "cannot read it"
-        wanted = f"node {node} {what}; put it where all nodes have the same path"
-        return str(SettingsError(NAMED["dump"].flag, path, wanted))
+    for path, content in start.files.items():
+        if (found := content_of(path)) != content:
+            another = "other tensors" if os.path.isdir(path) else "another file"
+            what = f"has {another} there" if found else "cannot read it"
+            wanted = f"node {node} {what}; put it where all nodes have the same path"
+            return str(SettingsError(NAMED["dump"].flag, path, wanted))
     return ""
 
 
-def _run(start: Start, folder: Path, heard: Callable[[Sequence[Message]], None]) -> Ending | None:
-    """One process, until it ends: how it died, None where it ended as it should."""
+def _run(
+    start: Start,
+    folder: Path,
+    check: Callable[[Mapping[str, str]], None],
+    heard: Callable[[Sequence[Message]], None],
+) -> Ending | None:
+    """One process, until it ends: how it died, None where it ended as it should. check is handed its versions."""
     ours, theirs = Pipe()
     kills, ended = memory_kills(), False
     with ours, (folder / "stderr").open("wb") as output:
@@ -216,7 +230,8 @@ def _run(start: Start, folder: Path, heard: Callable[[Sequence[Message]], None])
         )
         theirs.close()
         try:
-            with suppress(OSError):  # it has died
+            with suppress(EOFError, OSError):  # it has died
+                check(ours.recv())
                 ours.send(start)
             for messages in _messages(ours):
                 ended = messages[-1:] == [None]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pytest_probe.errors import ProbeError
-from pytest_probe.features.cluster.shard import Start
+from pytest_probe.features.cluster.shard import Start, versions
 from pytest_probe.plugin.device_reports import Described
 from pytest_probe.plugin.session import STATE, Probe, registry_of
 from pytest_probe.settings import blamed
@@ -26,6 +26,7 @@ from pytest_probe.system.process import die_with_parent
 def main() -> int:
     die_with_parent()
     pipe: Connection[Any, Any] = Connection(int(sys.argv[1]))
+    pipe.send(versions())
     start: Start = pipe.recv()
     return int(pytest.main([*start.args], plugins=[_Worker(pipe, start)]))
 

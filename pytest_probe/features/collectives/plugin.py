@@ -16,9 +16,8 @@ from pytest_probe.check import Case, Checked, Question
 from pytest_probe.errors import DumpError, RecordError, SettingsError, Unsupported
 from pytest_probe.features.collectives import replicas
 from pytest_probe.features.collectives.judging import Earlier, flat, skipped, verdicts
-from pytest_probe.features.collectives.local import LocalRanks
 from pytest_probe.features.collectives.matching import ALONE, Match, Part, Step, calls_of
-from pytest_probe.features.collectives.processes import Processes
+from pytest_probe.features.collectives.processes import LocalRanks, Processes
 from pytest_probe.features.collectives.replay import Replaying
 from pytest_probe.inputs import StoredTensors
 from pytest_probe.model.collective import NAMESPACES, Piece

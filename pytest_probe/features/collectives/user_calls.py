@@ -13,9 +13,8 @@ from pytest_probe import frameworks
 from pytest_probe.check import Case, Checked
 from pytest_probe.errors import SettingsError, Unsupported
 from pytest_probe.features.collectives.judging import STANDARD, exchange_verdicts, flat, skipped
-from pytest_probe.features.collectives.local import LocalRanks
 from pytest_probe.features.collectives.matching import Match, Part
-from pytest_probe.features.collectives.processes import Processes, RanksFailed
+from pytest_probe.features.collectives.processes import LocalRanks, Processes, RanksFailed
 from pytest_probe.model.collective import Collective, RankCall
 from pytest_probe.model.dump import Call, Dump, Record
 from pytest_probe.model.verdict import Verdict

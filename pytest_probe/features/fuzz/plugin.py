@@ -18,10 +18,10 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.errors import DumpError, RecordError, SettingsError
-from pytest_probe.features.fuzz.options import QUICK, count
 from pytest_probe.model.dump import Call, Direction, Dump, Record
 from pytest_probe.model.result import SEARCH, Result
 from pytest_probe.model.verdict import Verdict
+from pytest_probe.option_types import Given, Keyed, Maybe, Needing, Place, Type
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature, Trait
@@ -41,6 +41,43 @@ if TYPE_CHECKING:
     from pytest_probe.features.fuzz.findings import Finding
     from pytest_probe.features.fuzz.search import Effort
     from pytest_probe.features.fuzz.templates import Template
+
+
+# Its calls are the same ones each time.
+QUICK = "quick"
+_PROFILES = {QUICK: 25, "thorough": 1_000, "nightly": 10_000}
+
+
+class Calls(Type):
+    """A number of calls, or the name of a profile; None without a search."""
+
+    def read(self, given: Given) -> str | None:
+        text = given.text
+        if not text:
+            return None
+        if text not in _PROFILES and not (text.isascii() and text.isdigit() and 1 <= int(text) < 2**31):
+            raise given.wrong(f"give a number of calls, 1 or more, or {', '.join(_PROFILES)}")
+        return text
+
+
+class Search(Keyed):
+    """A number of calls, and the folder of the dump that what they find is appended to. Two runs that differ in the
+    folder alone are alike."""
+
+    def __init__(self) -> None:
+        super().__init__(Needing(Calls(), "hypothesis", "fuzz"), save=(Maybe(Place()), ""))
+
+    def plain(self, value: tuple[str, Path | None] | None) -> int | None:
+        return None if value is None else count(value[0])
+
+    def identity(self, value: tuple[str, Path | None] | None) -> str | None:
+        return None if value is None else value[0]
+
+
+def count(asked: str) -> int:
+    """The calls of an API that are drawn."""
+    return _PROFILES[asked] if asked in _PROFILES else int(asked)
+
 
 # The path that searches by the table alone have in place of a dump's.
 TABLE = Path("table")

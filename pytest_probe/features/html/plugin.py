@@ -6,18 +6,29 @@ about 200 ln(N / 200) turn out not to be among the worst.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from heapq import heappush, heapreplace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pytest_probe.model.details import Details, limit_share
+import numpy as np
+from msgspec.structs import replace
+
+from pytest_probe.check.judging import argument_rows
+from pytest_probe.check.outcome import Checked
+from pytest_probe.errors import BrokenCall
+from pytest_probe.model.details import Details, OperandPlot, Plots, limit_share
 from pytest_probe.model.result import Result
-from pytest_probe.model.verdict import Verdict
+from pytest_probe.model.scaled_product import operands
+from pytest_probe.model.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict
+from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, is_packed, unpacked
+from pytest_probe.numerics.error_plots import LEAST_OF_ALL, error_map, errors_of, histogram, points, sample
 from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.session import Probe
 from pytest_probe.reports.result_set import ResultSet, RunFile
+from pytest_probe.standards.tables import classes_of
 from pytest_probe.system.text import printable_line
 
 if TYPE_CHECKING:
@@ -25,6 +36,86 @@ if TYPE_CHECKING:
     from pytest_probe.check.digits import Digits
     from pytest_probe.features.html.collected import Collected
     from pytest_probe.features.html.other_runs import Comparison
+
+
+# Numbers of an operand that are decoded, in float64, about: of a larger one evenly spaced rows.
+_DECODED = 1 << 22
+
+
+def arguments_of(checked: Checked) -> tuple[ArgumentRow, ...]:
+    """The arguments of a case that ran."""
+    return () if checked.worst is None else argument_rows(checked.worst.replay)
+
+
+def operands_of(checked: Checked) -> tuple[OperandPlot, ...]:
+    """The operands of a product of two scaled matrices, with their scales; none of any other case."""
+    if checked.worst is None:
+        return ()
+    call = checked.worst.replay.reference.bound
+    if "scaled_products" not in classes_of(call.name):
+        return ()
+    try:
+        both = operands(call)
+    except BrokenCall:
+        return ()  # of groups, or numbers without scales
+    plots = []
+    for name, operand in zip(("input", "mat2"), both, strict=True):
+        if operand.matrix.size:
+            step = max(1, math.prod(operand.shape) // _DECODED)
+            with np.errstate(all="ignore"):
+                found = histogram(np.abs(operand.scaled_rows(step)), LEAST_OF_ALL)
+            found = replace(found, step=step * found.step)
+            plots.append(OperandPlot(call.paths[name], found, operand.blocks().words()))
+    return tuple(plots)
+
+
+def plots_of(checked: Checked, verdict: Verdict) -> Plots | None:
+    """The plots of the worst output that both sides have; None where the case did not run, or gave no arrays of
+    numbers."""
+    sides = checked.worst
+    if sides is None:
+        return None
+    found = [output for output in verdict.outputs if output.name in sides.actual and output.name in sides.expected]
+    if not found:
+        return None
+    worst = max(found, key=lambda each: (SEVERITY[each.verdict], limit_share(each.metrics) or 0.0))
+    actual, expected = _array(sides.actual[worst.name]), _array(sides.expected[worst.name])
+    if actual is None or expected is None or actual.shape != expected.shape or not actual.size:
+        return None
+    with np.errstate(all="ignore"):
+        taken = sample(actual, expected)
+        errors = errors_of(*taken)
+        measured = is_floating(actual.dtype) or is_complex(actual.dtype)
+        return Plots(
+            worst.name,
+            worst.noise_ratios,
+            histogram(errors) if measured else None,
+            points(*taken, errors),
+            error_map(actual, expected, _index_of_worst(worst, actual, errors)),
+        )
+
+
+def _index_of_worst(output: OutputVerdict, actual: AnyArray, errors: AnyArray) -> tuple[int, ...]:
+    """Where the worst element is; of a sample the index in the whole tensor says nothing. errors: of evenly spaced
+    elements."""
+    if output.worst and output.shape == actual.shape:
+        return output.worst[0].index
+    place = int(np.argmax(errors))  # NaN is the largest of all
+    step = max(1, -(-actual.size // errors.size))
+    return tuple(map(int, np.unravel_index(min(place * step, actual.size - 1), actual.shape)))
+
+
+def _array(value: Any) -> AnyArray | None:
+    """Numbers, both of each pair, and truth values as an array; None for all else."""
+    if isinstance(value, (bool, int, float, complex)):
+        value = np.asarray(value)
+    if not isinstance(value, np.ndarray):
+        return None
+    if is_packed(value):
+        return unpacked(value)
+    numeric = is_floating(value.dtype) or is_complex(value.dtype) or value.dtype.kind in "biu"
+    return value if numeric else None
+
 
 # How many passing cases, the nearest to their limits, are shown in detail.
 MAX_DETAILED_PASSES = 200
@@ -106,7 +197,7 @@ class ShownInDetail:
 
 def details_of(checked: Checked, verdict: Verdict, command: str, digits: Iterable[Digits] = ()) -> Details:
     """What is shown of a case: its verdict may have been changed since it was checked."""
-    from pytest_probe.features.html.plots import arguments_of, operands_of, plots_of
+    from pytest_probe.features.html.plugin import arguments_of, operands_of, plots_of
     from pytest_probe.records import user_frame
 
     case = checked.case

@@ -5,17 +5,25 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from pytest_probe import frameworks
 from pytest_probe.capture.online.message import FILES, Entry, NoMessage, read
+from pytest_probe.check import Case, Checker
 from pytest_probe.errors import DumpError
+from pytest_probe.export.compare import compare, compared_files, judge
+from pytest_probe.export.details import read_rows
 from pytest_probe.features.online.folder_source import Received
 from pytest_probe.model.dump import TENSOR_FOLDER, Dump, Reader
+from pytest_probe.model.result import PortableId, Result
+from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
+from pytest_probe.reports.results_file import RESULTS, lines_of, write_rows
 
 # The keys of a dump's header that a program may say.
 _HEADER = ("task", "level", "framework", "probe")
@@ -65,3 +73,48 @@ class Dumps:
         if not isinstance(forward, Entry) or forward.name.rpartition(".")[0] != received.entry.name.rpartition(".")[0]:
             raise NoMessage(f"{received.entry.name}: it has the number of another call")
         return forward
+
+
+# Its results, below --probe-out.
+_FOLDER = "benchmark"
+
+
+class BesideDevice:
+    """One device of this machine. out is --probe-out: its results go to a folder below. Raises SettingsError for a
+    device that is not here."""
+
+    def __init__(self, checker: Checker, out: Path | None) -> None:
+        self._checker = checker
+        self.name = checker.setup_of(frameworks.DEFAULT).describe().get("device", "")
+        self._results = None if out is None else out / _FOLDER / RESULTS
+        if self._results is not None:
+            self._results.parent.mkdir(parents=True, exist_ok=True)
+            self._results.touch()
+
+    def judge(self, case: Case, verdict: Verdict, identity: PortableId, api: str) -> Verdict:
+        """The verdict on what came, with what this device gives taken into account."""
+        began = time.perf_counter()
+        own = self._checker.run(case, None).verdict
+        seconds = time.perf_counter() - began
+        result = Result.of(
+            own, identity, api=api, direction=case.direction, dtype=case.dtype or "", device=self.name, duration=seconds
+        )
+        if self._results is not None:
+            with self._results.open("a", encoding="utf-8") as file:
+                file.write(lines_of([result]))
+        return judge(verdict, result, api)
+
+
+def compared_by_rank(folder: Path, ranks: Iterable[int], stamp: str, standard: str) -> Iterator[Path]:
+    """Write api_precision_compare files of the results in --probe-out and of those of the device beside, a pair a rank.
+    Raises OSError, SettingsError."""
+    device, benchmark = (read_rows(each) for each in (folder, folder / _FOLDER))
+    for rank in ranks:
+        # Keys have no label where all results have one label.
+        own, other = (
+            {key: row for key, row in rows.items() if "::" not in key or key.startswith(f"rank{rank}/")}
+            for rows in (device, benchmark)
+        )
+        found = compare(own, other, standard)
+        for name, lines in compared_files(f"{stamp}_rank{rank}", found, standard).items():
+            yield write_rows(folder / name, lines)

@@ -13,12 +13,10 @@ from pytest_probe.check.call_again import Apart
 from pytest_probe.check.check import Checker
 from pytest_probe.check.judging import argument_rows
 from pytest_probe.errors import DeviceRaised, HookFailed, ProbeError, SettingsError
-from pytest_probe.features.relations.again import Again
 from pytest_probe.features.relations.layouts import Layout, Stream
-from pytest_probe.features.relations.memory import Fresh, Guard
-from pytest_probe.features.relations.relation import AtRisk, Call, Found, Relation, left_out
+from pytest_probe.features.relations.memory import Again, Fresh, Guard
 from pytest_probe.features.relations.rows import BATCH, ORDER
-from pytest_probe.features.relations.table import Row, row
+from pytest_probe.features.relations.table import AtRisk, Call, Found, Relation, Row, left_out, row
 from pytest_probe.features.relations.twins import Alias, InPlace, Out
 from pytest_probe.model.verdict import RELATION, SEVERITY, Answer, Element, Metric, OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
@@ -27,7 +25,7 @@ from pytest_probe.options import RELATION_NAMES
 from pytest_probe.standards.tables import classes_of
 from pytest_probe.system.decoding import decode
 from pytest_probe.system.machine import out_of_memory
-from pytest_probe.system.suggestions import check_name
+from pytest_probe.system.text import check_name
 from pytest_probe.user_errors import first_line
 
 RELATIONS: Mapping[str, Relation] = {

@@ -15,7 +15,7 @@ from pytest_probe.check.judging import Judging
 from pytest_probe.check.runner import CaseRunner
 from pytest_probe.check.sources import replayed
 from pytest_probe.check.structure import Compared, nearest_structure
-from pytest_probe.features.relations.relation import Call, Found, Relation, left_out
+from pytest_probe.features.relations.table import Call, Found, Relation, left_out
 from pytest_probe.inputs.memory import contiguous_strides
 from pytest_probe.model.run import with_leaves
 from pytest_probe.model.verdict import OutputVerdict

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from pytest_probe.check.call_again import Apart, Results, kept, outputs_of
 from pytest_probe.check.large.cuts import Cut, Places
 from pytest_probe.errors import DeviceRaised, Unsupported
-from pytest_probe.features.relations.relation import Call, Found, Relation, left_out
-from pytest_probe.features.relations.table import row_axes
+from pytest_probe.features.relations.table import Call, Found, Relation, left_out, row_axes
 from pytest_probe.model.run import with_leaves
 from pytest_probe.numerics.arrays import equal_in_float64
 from pytest_probe.numerics.dtypes import AnyArray

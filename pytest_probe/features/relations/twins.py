@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check.call_again import Apart, Results, kept, outputs_of, parameters
 from pytest_probe.errors import DeviceRaised, UnknownAPI
-from pytest_probe.features.relations.relation import Call, Found, Relation, left_out
-from pytest_probe.features.relations.table import of_methods, of_out
+from pytest_probe.features.relations.table import Call, Found, Relation, left_out, of_methods, of_out
 from pytest_probe.model.run import Leaf, Run, Wanted, with_leaves, with_value
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
 from pytest_probe.user_errors import first_line, guarded

@@ -22,8 +22,8 @@ from pytest_probe.capture.ranks import named_rank
 from pytest_probe.capture.recorder import Scope, say
 from pytest_probe.check import CaseRuns, Checked, Checker, Conditions
 from pytest_probe.errors import SettingsError
-from pytest_probe.features.relations.again import TIMES
 from pytest_probe.features.relations.checks import Relations
+from pytest_probe.features.relations.memory import TIMES
 from pytest_probe.features.self_check.checks import SelfChecks
 from pytest_probe.features.self_check.smooth import JUMP, STEPS, WITH_STEPS
 from pytest_probe.model.verdict import OutputVerdict

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from xml.etree import ElementTree
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.features.shard.dealing import MOST_PARTS, shard_of
+from pytest_probe.features.shard.plugin import MOST_PARTS, shard_of
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import SEVERITY
 from pytest_probe.reports import junit

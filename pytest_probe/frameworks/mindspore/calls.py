@@ -14,8 +14,15 @@ from msgspec.structs import replace
 
 from pytest_probe.errors import Unsupported
 from pytest_probe.frameworks.base import Repeated, looked_up
-from pytest_probe.frameworks.mindspore.arrays import FLOATS, Tensor, dtype_named, name_of, to_array, to_tensor
-from pytest_probe.frameworks.mindspore.devices import memory_errors
+from pytest_probe.frameworks.mindspore.arrays import (
+    FLOATS,
+    Tensor,
+    dtype_named,
+    memory_errors,
+    name_of,
+    to_array,
+    to_tensor,
+)
 from pytest_probe.frameworks.python.calls import Binder, BoundTensors, PythonCalls, Results
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, SizeSpec
 from pytest_probe.model.run import Array, Device, Layout, Leaf, MeasuredCall, Run, Wanted, Way, map_tree

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from pytest_probe.errors import SettingsError, UnknownAPI
 from pytest_probe.frameworks.base import API, Bound, Framework, LiteralCall
-from pytest_probe.frameworks.mindspore import devices
+from pytest_probe.frameworks.mindspore import arrays
+from pytest_probe.frameworks.mindspore.arrays import CPU, KINDS, MindSporeDevice
 from pytest_probe.frameworks.mindspore.calls import MindSporeBound, MindSporeCalls
-from pytest_probe.frameworks.mindspore.devices import CPU, KINDS, MindSporeDevice
 from pytest_probe.frameworks.mindspore.signatures import NAMESPACES
 from pytest_probe.frameworks.mindspore.stored import StoredFramework, candidates
 from pytest_probe.frameworks.torch.framework import TorchFramework
@@ -69,13 +69,13 @@ class MindSporeFramework(StoredFramework):
         return device
 
     def opened(self, name: str) -> Any:
-        return devices.opened(name)
+        return arrays.opened(name)
 
     def count(self, kind: str) -> int:
         return 1
 
     def default_device(self) -> str:
-        return devices.default_device()
+        return arrays.default_device()
 
     def emulating(self, name: str) -> Any:
         raise SettingsError("--probe-emulate", name, "MindSpore's 16 bit is not emulated: leave the option out")
@@ -94,7 +94,7 @@ class MindSporeFramework(StoredFramework):
             super().release_memory(device)
 
     def clock(self, device: Device) -> Clock:
-        return devices.clock(device.name) if isinstance(device, MindSporeDevice) else super().clock(device)
+        return arrays.clock(device.name) if isinstance(device, MindSporeDevice) else super().clock(device)
 
     def memory_use(self, device: Device, call: Callable[[], object]) -> MemoryUse | None:
         return None if isinstance(device, MindSporeDevice) else super().memory_use(device, call)
@@ -112,7 +112,7 @@ class MindSporeFramework(StoredFramework):
         return False
 
     def has_no_kernel(self, error: BaseException) -> bool:
-        return devices.has_no_kernel(error) or super().has_no_kernel(error)
+        return arrays.has_no_kernel(error) or super().has_no_kernel(error)
 
     def script(self, title: str, name: str, path: str, arguments: Arguments, wanted: Sequence[str]) -> str:
         # torch's call would say nothing of MindSpore's: the script shows both sides as they were saved.

@@ -14,7 +14,7 @@ from pytest_probe.errors import NotCompilable, ProbeError, SettingsError
 from pytest_probe.frameworks.base import Compile
 from pytest_probe.frameworks.paddle.arrays import to_array
 from pytest_probe.frameworks.python.compiled import Compiled, PythonCompiler
-from pytest_probe.system.suggestions import suggestion
+from pytest_probe.system.text import suggestion
 from pytest_probe.user_errors import said
 
 TO_STATIC, CINN = "to_static", "cinn"

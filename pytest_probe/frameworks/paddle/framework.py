@@ -14,7 +14,7 @@ import paddle
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import Framework, Functions
-from pytest_probe.frameworks.paddle import allowlist, compiled, devices, memory, references, safety, sizes, state
+from pytest_probe.frameworks.paddle import allowlist, compiled, devices, memory, references, safety, state
 from pytest_probe.frameworks.paddle.arrays import Tensor, to_tensor
 from pytest_probe.frameworks.paddle.calls import PaddleCalls
 from pytest_probe.frameworks.paddle.devices import EmulatedDevice, is_device_memory, memory_errors
@@ -155,7 +155,7 @@ class PaddleFramework(PaddleCalls, PythonFramework):
         way: Way,
         limit: int,
     ) -> int:
-        return sizes.bytes_inside(name, args, kwargs, limit)
+        return memory.bytes_inside(name, args, kwargs, limit)
 
     def as_single(self, function: Callable[..., Any], largest: float, name: str) -> Callable[..., Any]:
         return function if name not in references.DEFAULTS else partial(references.as_single, function, largest, name)

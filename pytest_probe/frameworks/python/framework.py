@@ -17,7 +17,7 @@ from pytest_probe.errors import SettingsError, Unsupported
 from pytest_probe.frameworks.base import Framework, Widened, Widening
 from pytest_probe.frameworks.python.calls import PythonCalls
 from pytest_probe.model.run import State
-from pytest_probe.system.suggestions import suggestion
+from pytest_probe.system.text import suggestion
 from pytest_probe.user_errors import first_line, said
 
 # What kernels say of how a tensor must lie; of a misaligned address the hardware speaks, after a kernel went wrong.

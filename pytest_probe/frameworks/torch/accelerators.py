@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from pytest_probe.frameworks.torch import attention
-from pytest_probe.frameworks.torch.dispatch import DispatchMode
+from pytest_probe.frameworks.torch.kernels import DispatchMode
 from pytest_probe.frameworks.torch.rounding import StepsMode, computes, storage, tensors_of
 from pytest_probe.frameworks.torch.sequential_sums import atomic_sums
 from pytest_probe.model.run import Composition

@@ -20,7 +20,7 @@ from pytest_probe.errors import CompilerFailed, NotCompilable, ProbeError, Setti
 from pytest_probe.frameworks.base import Compile
 from pytest_probe.frameworks.python.compiled import Compiled, PythonCompiler
 from pytest_probe.frameworks.torch.arrays import to_array
-from pytest_probe.system.suggestions import suggestion
+from pytest_probe.system.text import suggestion
 from pytest_probe.user_errors import first_line
 
 OPTION = "--probe-compile"

@@ -16,7 +16,6 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import API, Framework
 from pytest_probe.frameworks.python.framework import PythonDevice, PythonFramework
 from pytest_probe.frameworks.torch import (
-    allowed_modes,
     allowlist,
     arrays,
     autocast,
@@ -39,8 +38,8 @@ from pytest_probe.frameworks.torch.arrays import (
     memory_left,
     release_memory,
 )
+from pytest_probe.frameworks.torch.autocast import Composing
 from pytest_probe.frameworks.torch.calls import TorchCalls, place
-from pytest_probe.frameworks.torch.composing import Composing
 from pytest_probe.frameworks.torch.kernels import registered
 from pytest_probe.frameworks.torch.own_rounding import rounding_once
 from pytest_probe.frameworks.torch.proposed_arguments import completions, solved
@@ -118,7 +117,7 @@ class TorchFramework(TorchCalls, PythonFramework):
     is_device_memory = staticmethod(is_device_memory)
     fixed_state = staticmethod(state.Fixed)
     users_state = staticmethod(state.OfUser)
-    all_bits = staticmethod(allowed_modes.all_bits)
+    all_bits = staticmethod(state.all_bits)
     plain_convolutions = staticmethod(state.plain_convolutions)
     registered_kernels = staticmethod(registered)
     known = staticmethod(own.known)
@@ -193,7 +192,7 @@ class TorchFramework(TorchCalls, PythonFramework):
         return (lambda source, target: target.copy_(source)), torch.matmul
 
     def allowed(self, device: str) -> tuple[str, ...]:
-        return tuple(allowed_modes.allowed(device.split(":", 1)[0]))
+        return tuple(state.allowed(device.split(":", 1)[0]))
 
     def random_state(self) -> bytes:
         return torch.get_rng_state().numpy().tobytes()

@@ -1,11 +1,11 @@
 """PyTorch: which kernels the operators run, which may be those of another library; and where kernels of a release are
-known to be wrong on the CPU."""
+known to be wrong on the CPU. And modes that see every kernel, without what torch imports to keep its compiler out."""
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,48 @@ import numpy as np
 import torch
 import torch.library
 from msgspec import Struct
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_probe.model.comparison import Comparison, KnownFinding
 from pytest_probe.numerics.dtypes import AnyArray, widen
+
+_COMPILER = "torch._dynamo"
+_disabling: Callable[..., Callable[..., Any]] | None = getattr(torch, "_disable_dynamo", None)
+
+
+class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Base of our modes. torch wraps what a mode does with each kernel so that its compiler leaves it alone, and
+    imports the compiler for that, which takes 0.9 s: here it is asked only where something has imported it."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
+        method: Callable[..., Any] | None = cls.__dict__.get("__torch_dispatch__")
+        if method is None or _disabling is None:
+            return
+        disabled = _disabling(method, recursive=True)
+
+        @functools.wraps(method)
+        def seen(*args: Any, **kwargs: Any) -> Any:
+            return (disabled if _COMPILER in sys.modules else method)(*args, **kwargs)
+
+        cls.__torch_dispatch__ = seen  # type: ignore[method-assign]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch's own name for it; False: it wraps nothing."""
+        return False
+
+
+class KernelsBy(DispatchMode):
+    """A mode of one function: it gets each kernel with its arguments, and gives the result."""
+
+    def __init__(self, function: Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._function = function
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._function(func, args, kwargs or {})
+
 
 _C: Any = torch._C
 # torch's dispatcher lists a kernel by its key and the place where it was registered: a line of C++, or of Python.

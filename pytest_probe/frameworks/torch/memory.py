@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from pytest_probe.frameworks.torch.arrays import to_tensor
-from pytest_probe.frameworks.torch.dispatch import KernelsBy
+from pytest_probe.frameworks.torch.kernels import KernelsBy
 from pytest_probe.numerics.arrays import are_apart, span
 from pytest_probe.system.process import NEGATIVE, POSITIVE, filled_allocations
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from pytest_probe.frameworks.torch.dispatch import KernelsBy
+from pytest_probe.frameworks.torch.kernels import KernelsBy
 from pytest_probe.frameworks.torch.rounding import computes
 
 _NARROW = (torch.bfloat16, torch.float16)

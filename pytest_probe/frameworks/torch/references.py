@@ -18,7 +18,7 @@ from pytest_probe.frameworks import COMPILED
 from pytest_probe.frameworks.base import Cast, Functions, border_dtype, looked_up
 from pytest_probe.frameworks.python.binding import clamp_limits
 from pytest_probe.frameworks.torch.arrays import to_array
-from pytest_probe.frameworks.torch.dispatch import KernelsBy
+from pytest_probe.frameworks.torch.kernels import KernelsBy
 from pytest_probe.model.comparison import Choice
 from pytest_probe.user_errors import allowing_refusal, users_place
 

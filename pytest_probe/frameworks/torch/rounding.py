@@ -18,7 +18,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from pytest_probe.frameworks.torch import attention
 from pytest_probe.frameworks.torch.decompositions import kernel, steps_of
-from pytest_probe.frameworks.torch.dispatch import DispatchMode
+from pytest_probe.frameworks.torch.kernels import DispatchMode
 from pytest_probe.frameworks.torch.sequential_sums import atomic_sums, sums_of_cpu
 from pytest_probe.model.run import Kernel
 from pytest_probe.numerics.dtypes import ULP_FLOAT32

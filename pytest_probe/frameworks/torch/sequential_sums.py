@@ -19,8 +19,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pytest_probe.frameworks.torch.attention import FLASH_BACKWARD, FLASH_FORWARD
-from pytest_probe.frameworks.torch.flash_on_cpu import flash_backward_on_cpu, flash_forward_on_cpu
+from pytest_probe.frameworks.torch.attention import (
+    FLASH_BACKWARD,
+    FLASH_FORWARD,
+    flash_backward_on_cpu,
+    flash_forward_on_cpu,
+)
 from pytest_probe.numerics import kernel
 from pytest_probe.numerics.dtypes import float_format, numpy_dtype
 

@@ -29,7 +29,7 @@ from torch.utils._pytree import tree_leaves
 
 from pytest_probe.frameworks.torch.arrays import to_tensor, widened
 from pytest_probe.frameworks.torch.calls import CALLS, TorchBinder
-from pytest_probe.frameworks.torch.dispatch import DispatchMode, KernelsBy
+from pytest_probe.frameworks.torch.kernels import DispatchMode, KernelsBy
 from pytest_probe.model.dump import SizeSpec, leaves
 from pytest_probe.model.run import Array, Leaf, Way
 from pytest_probe.user_errors import said

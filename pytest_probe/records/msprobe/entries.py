@@ -25,7 +25,7 @@ from pytest_probe.model.dump import (
     Surroundings,
     TensorSpec,
 )
-from pytest_probe.numerics.block_statistics import SHARES, BlockStatistics
+from pytest_probe.numerics.scaled import SHARES, BlockStatistics
 from pytest_probe.records.fields import PLAIN, ArgumentFields, Fields, LeafReader, finite, limited_depth, quoted
 
 # The namespaces of modules: PyTorch's and MindSpore's.

@@ -14,9 +14,9 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from pytest_probe.capture.arrays import overflown
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.paddle.values import Values
+from pytest_probe.capture.statistics import overflown
 from pytest_probe.system.tensor_files import paddle_pickle
 
 pytestmark = pytest.mark.usefixtures("counting")

@@ -20,8 +20,7 @@ from pytest_probe.frameworks.torch.arrays import to_array
 from pytest_probe.frameworks.torch.signatures import bind
 from pytest_probe.model.dump import Dump, TensorSpec
 from pytest_probe.model.scaled_product import Operand, Scaling, operands
-from pytest_probe.numerics.block_statistics import BlockStatistics, block_statistics
-from pytest_probe.numerics.scaled import RECIPES, Order
+from pytest_probe.numerics.scaled import RECIPES, BlockStatistics, Order, block_statistics
 from pytest_probe.records import read_dump
 from tests.support import scaled
 from tests.support.scaled import FORMATS, Product

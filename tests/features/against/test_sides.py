@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from pytest_probe.features.against.sides import statistics_gap
 from pytest_probe.model.dump import TensorSpec
-from pytest_probe.numerics.block_statistics import BlockStatistics
+from pytest_probe.numerics.scaled import BlockStatistics
 
 BLOCKS = BlockStatistics(48, 6.0, 0, 0.25, 0.5, 0.0, 0.0)
 OPERAND = TensorSpec("float8_e4m3fn", (16, 96), max=448.0, min=-448.0, mean=0.0, norm=900.0, blocks=BLOCKS)

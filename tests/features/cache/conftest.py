@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_probe.features.cache import cache
+from pytest_probe.features.cache import plugin as cache
 from pytest_probe.frameworks.python import calls
 
 

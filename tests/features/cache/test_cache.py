@@ -11,9 +11,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.features.cache import cache as cache_module
-from pytest_probe.features.cache.cache import Cache
+from pytest_probe.features.cache import plugin as cache_module
 from pytest_probe.features.cache.folder import Part
+from pytest_probe.features.cache.plugin import Cache
 from pytest_probe.model.run import Device, mapped
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
@@ -233,7 +233,7 @@ def test_a_full_disk_costs_no_verdict(bench: Make, folder: Path, monkeypatch: py
 
 
 def test_what_takes_no_time_is_not_kept(bench: Make, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pytest_probe.features.cache import cache
+    from pytest_probe.features.cache import plugin as cache
 
     monkeypatch.setattr(cache, "_MIN_SECONDS_TO_CACHE", 60.0)
     found(bench, folder)

@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.features.cache import cache
+from pytest_probe.features.cache import plugin as cache
 from pytest_probe.features.cache.folder import Part
 from pytest_probe.frameworks.python import calls
 from pytest_probe.settings import parse
@@ -25,7 +25,7 @@ RUN = ("--probe-dump=dump.json", "--probe-device=cpu")
 # Each reference that is computed leaves a line, and is kept however little time it took; KILLED ends the process once.
 COUNTING = """
     import os, pathlib, signal
-    from pytest_probe.features.cache import cache
+    from pytest_probe.features.cache import plugin as cache
     from pytest_probe.features.cache.folder import Part
     from pytest_probe.frameworks.python import calls
 

@@ -18,7 +18,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.features.cache import cache
+from pytest_probe.features.cache import plugin as cache
 from pytest_probe.registry import Registry
 from tests.check.conftest import Make, normal
 

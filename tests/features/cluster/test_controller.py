@@ -27,8 +27,8 @@ CPU = Described("cpu", [{"device": "cpu"}])
 
 
 class Pool:
-    """Nodes by their names, with what each says of its device; the first that is not avoided runs a shard. A fatal item
-    takes its shard with it, and no process finds a missing one."""
+    """Nodes by their names, with what each says of its device; the first that is not refused runs a shard, one that is
+    not avoided where there is one. A fatal item takes its shard with it, and no process finds a missing one."""
 
     queued = 16
 
@@ -38,9 +38,10 @@ class Pool:
         self.waiting: dict[int, tuple[tuple[str, ...], int, Collection[str]]] = {}
         self.messages: deque[tuple[int, str, str, Sequence[Message]]] = deque()
 
-    def submit(self, items: tuple[str, ...], memory: int, avoided: Collection[str]) -> int:
+    def submit(self, items: tuple[str, ...], memory: int, refused: Collection[str], avoided: Collection[str]) -> int:
         self.submitted.append(items)
-        self.waiting[len(self.submitted)] = items, memory, avoided
+        without = {*refused, *avoided}
+        self.waiting[len(self.submitted)] = items, memory, without if self.nodes.keys() - without else set(refused)
         return len(self.submitted)
 
     def wait(self, seconds: float) -> list[Any]:
@@ -147,12 +148,23 @@ def test_a_shard_that_no_node_can_hold_any_more_does_not_keep_the_run(found: dic
 
 
 def test_a_shard_whose_items_are_not_there_is_given_up(found: dict[str, Any]) -> None:
-    for nodes, tries in (("n",), 2), (tuple("nodes"), 4):
+    for nodes in "n", "no", "nodes":  # a node that has failed it tries again where there is no other
         pool = Pool(dict.fromkeys(nodes, CPU), missing=["a"])
         cluster = run(pool, (("a", "b"), 0))
-        assert pool.submitted == [("a", "b"), *[("a",)] * (tries - 1)]
+        assert pool.submitted == [("a", "b"), *[("a",)] * 3]
         assert cluster._trouble == "1 item did not run"
     assert found == {"b": ""}
+
+
+def test_large_cases_have_shards_of_their_own() -> None:
+    """Else each shard would ask Ray for the memory of a large case, and few would run at the same time."""
+    case = SimpleNamespace(record=None)
+    found = [([SimpleNamespace(nodeid=str(size), case=case)], size) for size in (1, 9, 2, 3, 8, 1)]
+    one_at_a_time: Any = lambda memory: 1 if memory > 3 else 4  # noqa: E731
+    shards = list(controller.shards_of(found, 3, one_at_a_time))  # type: ignore[arg-type]
+    assert shards[0] == _Shard(("9", "8"), 9)
+    assert sorted(len(shard.items) for shard in shards[1:]) == [1, 1, 1, 1]
+    assert max(shard.memory for shard in shards[1:]) == 3
 
 
 def test_a_death_on_other_hardware_has_a_note(found: dict[str, Any]) -> None:
@@ -187,7 +199,7 @@ def test_processes_collect_all_dumps_of_the_run(pytester: pytest.Pytester) -> No
     for path in paths[1:]:
         probe.dumps.know(path)
     assert list(controller._arguments(probe)) == list(map(str, paths))
-    assert set(controller._read(probe)[0]) == set(map(str, paths))
+    assert set(controller._read(probe)) == set(map(str, paths))
 
 
 def test_a_relative_path_belongs_to_the_folder_of_the_run() -> None:

@@ -122,7 +122,7 @@ def test_a_process_that_cannot_start_says_why(tmp_path: Path, dump: Path) -> Non
             "'/nowhere/dump.json' cannot be used; node node cannot read it",
         ),
         ({"files": {__file__: ""}}, "node node has another file there; put it where all nodes have the same path"),
-        ({"folders": ("/nowhere",)}, "'/nowhere' cannot be used; node node cannot read it"),
+        ({"files": {"/nowhere": "a folder"}}, "'/nowhere' cannot be used; node node cannot read it"),
     ],
 )
 def test_a_node_that_does_not_fit_runs_nothing(tmp_path: Path, dump: Path, changed: dict[str, Any], words: str) -> None:
@@ -147,6 +147,32 @@ def test_a_dump_of_the_same_size_is_another(tmp_path: Path, dump: Path) -> None:
     dump.write_text(dump.read_text().replace("relu", "gelu"))
     with pytest.raises(RuntimeError, match="node node has another file there"):
         said(begins)
+
+
+def test_tensors_of_another_size_are_others(tmp_path: Path, dump: Path) -> None:
+    """What a run may write into their folder is none of them."""
+    folder = tmp_path / "tensors"
+    folder.mkdir()
+    (folder / "a.npy").write_bytes(b"12")
+    begins = start(tmp_path, [dump, folder], RELU)
+    (folder / "log.txt").touch()
+    assert content_of(str(folder)) == begins.files[str(folder)]
+    (folder / "a.npy").write_bytes(b"123")
+    with pytest.raises(RuntimeError, match=r"tensors' cannot be used; node node has other tensors there"):
+        said(begins)
+    (folder / "a.npy").unlink()
+    assert content_of(str(folder)) != begins.files[str(folder)]
+
+
+def test_the_process_of_the_shard_has_another_version(tmp_path: Path, dump: Path) -> None:
+    """Its path is the controller's."""
+    begins = start(tmp_path, [dump], RELU)
+    place = tmp_path / "path" / "msgspec-0.1.dist-info"
+    place.mkdir(parents=True)
+    (place / "METADATA").write_text("Metadata-Version: 2.1\nName: msgspec\nVersion: 0.1\n")
+    path = os.pathsep.join([str(place.parent), *sys.path])
+    with pytest.raises(RuntimeError, match=r"node node has msgspec 0\.1, and this process"):
+        said(replace(begins, environment={**begins.environment, "PYTHONPATH": path}))
 
 
 def test_items_that_are_not_there_end_the_shard(tmp_path: Path, dump: Path) -> None:

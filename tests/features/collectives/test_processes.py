@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 
 from pytest_probe.errors import NoKernel
-from pytest_probe.features.collectives.local import LocalRanks
-from pytest_probe.features.collectives.processes import Processes, RanksFailed
+from pytest_probe.features.collectives.processes import LocalRanks, Processes, RanksFailed
 from pytest_probe.model.collective import RankAnswer, RankCall
 
 CALLS = [RankCall("reduced to all", "total", 2, 0, np.zeros(1, np.float32), ())] * 2
@@ -144,7 +143,7 @@ def lives(process: int) -> bool:
 PARENT = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
-from pytest_probe.features.collectives.local import LocalRanks
+from pytest_probe.features.collectives.processes import LocalRanks
 pool = LocalRanks()
 pool.start(2, "gloo", "imports", 10.0)
 print(*(each._popen.pid for each in pool._processes), flush=True)

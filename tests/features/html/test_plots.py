@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from msgspec.structs import replace
 
 from pytest_probe.check import Checked, Checker, Conditions
-from pytest_probe.features.html.plots import arguments_of, operands_of, plots_of
-from pytest_probe.features.html.plugin import details_of
+from pytest_probe.features.html.plugin import arguments_of, details_of, operands_of, plots_of
 from pytest_probe.model.case import Case
 from pytest_probe.model.details import Details, Plots
 from pytest_probe.records import read_dump

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_probe.features.markdown.page import Failing, error_commands, page, step_summary
+from pytest_probe.features.markdown import Failing, error_commands, page, step_summary
 from pytest_probe.reports.tally import Tally
 
 

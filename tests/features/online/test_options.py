@@ -15,7 +15,7 @@ from pytest_probe.capture.config import read_config
 from pytest_probe.capture.online.address import Folder, HostPort, Listen
 from pytest_probe.capture.online.sending import Connection
 from pytest_probe.errors import SettingsError
-from pytest_probe.features.online.options import Listening
+from pytest_probe.features.online.plugin import Listening
 from pytest_probe.option_types import Given
 
 

@@ -9,7 +9,7 @@ import sys
 WAITS = """
 import time
 from types import SimpleNamespace
-from pytest_probe.features.timeout.plugin import Limit
+from pytest_probe.features.timeout import Limit
 
 config = SimpleNamespace(pluginmanager=SimpleNamespace(hasplugin=lambda name: False))
 limit = Limit(config, 1.0, None, None)
@@ -49,7 +49,7 @@ def test_an_alarm_that_others_use_is_left_to_them() -> None:
 NESTED = """
 import time
 from types import SimpleNamespace
-from pytest_probe.features.timeout.plugin import Limit
+from pytest_probe.features.timeout import Limit
 
 config = SimpleNamespace(pluginmanager=SimpleNamespace(hasplugin=lambda name: False))
 outer, inner = Limit(config, 1.0, None, None), Limit(config, 1.0, None, None)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_probe.features.timing.other_times import OtherTimes, limit_of, slower
+from pytest_probe.features.timing.plugin import OtherTimes, limit_of, slower
 from pytest_probe.model.baseline import KeptCase, KeptTime
 from pytest_probe.model.measurement import CaseMemory, CaseTime, TimeBeside, microseconds
 from pytest_probe.model.result import PortableId, Result

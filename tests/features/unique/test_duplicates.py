@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_probe.features.unique.duplicates import Folds, widened_spec
+from pytest_probe.features.unique import Folds, widened_spec
 from pytest_probe.model.dump import Call, Dump, TensorSpec
 from pytest_probe.records import read_dump
 from tests.acceptance.conftest import backward, forward, tensor

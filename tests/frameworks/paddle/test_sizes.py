@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.frameworks.paddle.sizes import bytes_inside
+from pytest_probe.frameworks.paddle.memory import bytes_inside
 from pytest_probe.model.run import Leaf
 
 

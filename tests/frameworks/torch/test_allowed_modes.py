@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.frameworks.torch.allowed_modes import allowed
+from pytest_probe.frameworks.torch.state import allowed
 
 
 def test_flags_that_a_cpu_reads() -> None:

@@ -24,7 +24,7 @@ from pytest_probe.model.dump import (
     Surroundings,
     TensorSpec,
 )
-from pytest_probe.numerics.block_statistics import BlockStatistics
+from pytest_probe.numerics.scaled import BlockStatistics
 from pytest_probe.records import read_dump
 from pytest_probe.records.msprobe.entries import decode
 from pytest_probe.records.raw_json import quote_tokens

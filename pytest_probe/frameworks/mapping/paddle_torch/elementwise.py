@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from pytest_probe.frameworks.mapping.paddle_torch.values import dims, less_than_one
+from pytest_probe.frameworks.mapping.paddle_torch import dims, less_than_one
 
 # torch.Tensor: what most of its functions return is not said.
 Tensor: TypeAlias = Any

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from pytest_probe.frameworks.mapping.paddle_torch.values import ints, less_than_one, refused
+from pytest_probe.frameworks.mapping.paddle_torch import ints, less_than_one, refused
 
 # torch.Tensor: what most of its functions return is not said.
 Tensor: TypeAlias = Any

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_probe.frameworks.mapping.paddle_torch.values import dims, ints
+from pytest_probe.frameworks.mapping.paddle_torch import dims, ints
 
 # torch.Tensor: what most of its functions return is not said.
 Tensor: TypeAlias = Any

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_probe.frameworks.mapping.paddle_torch.values import ints, number, refused
+from pytest_probe.frameworks.mapping.paddle_torch import ints, number, refused
 
 # torch.Tensor: what most of its functions return is not said.
 Tensor: TypeAlias = Any

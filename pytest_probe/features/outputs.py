@@ -19,7 +19,7 @@ from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.reports.selected import id_list
 from pytest_probe.standards.tools import DEFAULT
-from pytest_probe.system.suggestions import check_name
+from pytest_probe.system.text import check_name
 
 _AUTO = "auto"
 

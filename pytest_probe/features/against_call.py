@@ -1,8 +1,14 @@
-"""Two implementations of one call, on equal inputs: both are judged against float64, and compared with one another."""
+"""--probe-against-call and --probe-against-framework: each recorded call by two implementations."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import importlib.util
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 from msgspec.structs import replace
@@ -18,11 +24,73 @@ from pytest_probe.check.pair_metrics import (
     said,
 )
 from pytest_probe.check.two_sides import differences, joined
+from pytest_probe.errors import SettingsError
+from pytest_probe.model.dump import Dump
 from pytest_probe.model.pairing import Status
 from pytest_probe.model.result import number
 from pytest_probe.model.verdict import SEVERITY, Metric, Outcome, OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.option_types import Given, Type, content
+from pytest_probe.plugin.collectors import ProbeFile
+from pytest_probe.plugin.feature import Feature
+from pytest_probe.plugin.items import ProbeItem
+from pytest_probe.plugin.session import Probe
+from pytest_probe.registry import Registry
+from pytest_probe.selection import apis_of, nearest
 from pytest_probe.standards.tables import classes_of
+from pytest_probe.user_errors import exception_line, reporting_failures_of
+
+OPTION = "--probe-against-call"
+HOOK = "pytest_probe_register"
+
+
+class Module(Type):
+    """An import path, or the path of a Python file; None without one."""
+
+    def read(self, given: Given) -> str | None:
+        if not given.text:
+            return None
+        return str(given.path) if given.text.endswith(".py") else given.text
+
+    def identity(self, value: str | None) -> str | None:
+        """Two runs with the same file, wherever it lies, are alike."""
+        return content(Path(value)) if value is not None and value.endswith(".py") else value
+
+
+def registered(module: str) -> Registry:
+    """What a module's pytest_probe_register adds to a new registry. Raises SettingsError."""
+    try:
+        found = _of_file(Path(module)) if module.endswith(".py") else import_module(module)
+    except Exception as error:
+        raise SettingsError(OPTION, module, f"it cannot be imported: {exception_line(error)}") from error
+    hook = getattr(found, HOOK, None)
+    if hook is None:
+        raise SettingsError(OPTION, module, f"it has no function {HOOK}(registry)")
+    registry = Registry.default()
+    with reporting_failures_of(f"{HOOK} of {module}"):
+        hook(registry)
+    if not registry.calls:
+        raise SettingsError(OPTION, module, f"its {HOOK} adds no calls: registry.calls['Functional.softmax'] = ...")
+    return registry
+
+
+def _of_file(path: Path) -> ModuleType:
+    """A file as a module of its own name, or of a longer one where another module has that, as conftest has. What lies
+    beside the file it can import."""
+    name = path.stem if path.stem not in sys.modules else f"{path.stem}_of_{path.parent.name}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    found = sys.modules[name] = importlib.util.module_from_spec(spec)
+    sys.path.append(str(path.parent))
+    try:
+        spec.loader.exec_module(found)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    finally:
+        sys.path.remove(str(path.parent))
+    return found
 
 
 class TwoCalls(Question):
@@ -118,3 +186,60 @@ def _outputs(checked: Checked) -> dict[str, AnyArray]:
         for name, value in named
         if isinstance(value, (np.ndarray, bool, float)) or (isinstance(value, int) and -(2**63) <= value < 2**63)
     }
+
+
+class AgainstCall(Feature):
+    @cached_property
+    def _second(self) -> Registry:
+        """Raises SettingsError."""
+        assert self.probe.settings.against_call is not None
+        return registered(self.probe.settings.against_call)
+
+    @cached_property
+    def _calls(self) -> TwoCalls:
+        """Both sides have one reference: the project's, or where it has none that of the module."""
+        first, second = self.probe.registry, self._second
+        a = replace(
+            first,
+            references={**second.references, **first.references},
+            namespaces={**second.namespaces, **first.namespaces},
+        )
+        b = replace(a, calls={**first.calls, **second.calls})
+        checker = self.probe.checker
+        return TwoCalls(checker.changed(a, keeps_sides=True), checker.changed(b, keeps_sides=True))
+
+    def prepare(self) -> None:
+        module, calls = str(self.probe.settings.against_call), self._second.calls
+        if not self.probe.dumps.paths:
+            raise SettingsError(OPTION, module, "it needs recorded calls: add --probe-dump=PATH")
+        known = apis_of(dump for _, dump in self.probe.dumps.readable())
+        if known and known.isdisjoint(calls):
+            near = dict.fromkeys(name for api in calls for name in nearest(api, known))
+            advice = f"; near to them: {', '.join(near)}" if near else ""
+            raise SettingsError(OPTION, module, f"no record is one of its calls ({', '.join(sorted(calls))}){advice}")
+
+    def header(self) -> Iterable[str]:
+        calls = ", ".join(sorted(self._second.calls))
+        yield f"probe: A is what runs here, B {self.probe.settings.against_call}: {calls}"
+
+    def items(self, parent: ProbeFile, dump: Dump) -> Iterator[ProbeItem]:
+        return parent.cases(dump, self._calls, self._second.calls)
+
+
+class AgainstFramework(Feature):
+    def __init__(self, probe: Probe) -> None:
+        super().__init__(probe)
+        self._other = str(probe.settings.against_framework)
+
+    @cached_property
+    def _calls(self) -> TwoCalls:
+        """Both sides have one reference."""
+        checker = self.probe.checker
+        sides = checker.changed(keeps_sides=True), checker.changed(keeps_sides=True, framework=self._other)
+        return TwoCalls(*sides, self._other)
+
+    def header(self) -> Iterable[str]:
+        yield f"probe: A is what {', '.join(self.probe.frameworks)} computes, B what {self._other} does"
+
+    def items(self, parent: ProbeFile, dump: Dump) -> Iterator[ProbeItem]:
+        return parent.cases(dump, self._calls)

@@ -18,9 +18,28 @@ from pytest_probe.errors import ProbeError
 from pytest_probe.frameworks.mapping.table import PAIRS
 from pytest_probe.model.run import with_leaves
 from pytest_probe.numerics.dtypes import is_complex, is_floating, widen
+from pytest_probe.option_types import Given, Type
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.session import Probe
+from pytest_probe.system.text import suggestion
+
+
+class Framework(Type):
+    """A framework, as its module is called; None without one."""
+
+    def read(self, given: Given) -> str | None:
+        if not given.text:
+            return None
+        found = [module for name, module in frameworks.MODULES.items() if not frameworks.unavailable(name)]
+        if given.text not in frameworks.MODULES.values():
+            near = suggestion(found, given.text)
+            raise given.wrong(f"give one of those that are installed here: {', '.join(found) or 'none is'}{near}")
+        missing = frameworks.unavailable(frameworks.named(given.text))
+        if missing:
+            raise given.wrong(f"{missing}; installed here: {', '.join(found) or 'none'}")
+        return given.text
+
 
 # Of how many errors of an API another framework is asked.
 ASKED = 5

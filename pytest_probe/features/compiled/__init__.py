@@ -1,1 +1,0 @@
-"""--probe-compile: the device's calls go through a compiler."""

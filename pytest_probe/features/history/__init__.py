@@ -1,1 +1,0 @@
-"""--probe-history: an SQLite file of many runs, and `pytest-probe history`."""

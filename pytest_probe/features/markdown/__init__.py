@@ -1,1 +1,0 @@
-"""A page in Markdown about a run, in --probe-out and on GitHub, and GitHub's annotations."""

@@ -1,1 +1,0 @@
-"""The calls of a framework's records by another framework (--probe-framework, --probe-reference-framework)."""

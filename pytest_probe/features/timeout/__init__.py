@@ -1,1 +1,0 @@
-"""--probe-timeout: a case that runs too long ends its process."""

@@ -1,1 +1,0 @@
-"""--probe-unique: records that are the same call run once."""
