@@ -66,7 +66,7 @@ class MyLayerNorm(torch.nn.LayerNorm):
     pass
 """
 DATA = ROOT / "tests" / "data"
-SOURCES = ("pytest_probe", "benchmarks", "kernel", "tests/acceptance", "tests/support", "tests/evidence")
+SOURCES = ("pytest_probe", "docs", "benchmarks", "kernel", "tests/acceptance", "tests/support", "tests/evidence")
 ARCHIVES = (
     ("msprobe-8.3.3/overflow.tgz", ("step0", "overflow")),
     ("ptdbg/compare-4.0.tgz", ("dev", "ptdbg/npu"), ("ref", "ptdbg/bench")),
