@@ -1,4 +1,4 @@
-"""Takes the pictures of docs/report.md: `python docs/screenshots.py`. It needs Chromium, its driver and selenium.
+"""Takes the pictures of docs/results.md: `python docs/screenshots.py`. It needs Chromium, its driver and selenium.
 
 A small model is recorded, and its dump is checked twice: as it is, and with two wrong kernels.
 """

@@ -66,7 +66,7 @@ class MyLayerNorm(torch.nn.LayerNorm):
     pass
 """
 DATA = ROOT / "tests" / "data"
-SOURCES = ("pytest_probe", "benchmarks", "kernel", "tests/acceptance", "tests/support", "tests/evidence")
+SOURCES = ("pytest_probe", "docs", "benchmarks", "kernel", "tests/acceptance", "tests/support", "tests/evidence")
 ARCHIVES = (
     ("msprobe-8.3.3/overflow.tgz", ("step0", "overflow")),
     ("ptdbg/compare-4.0.tgz", ("dev", "ptdbg/npu"), ("ref", "ptdbg/bench")),
@@ -133,7 +133,7 @@ def test_the_code_blocks_of_a_page_run_and_print_what_it_shows(
     page: str, pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
 ) -> None:
     found = blocks(page)
-    if page == "docs/moving.md":
+    if page.endswith("/moving.md"):
         _add_files_of_tools(pytester.path)
     left_out = []
     for block, following in zip(found, [*found[1:], None], strict=True):
@@ -226,6 +226,13 @@ def test_a_page_in_chinese_has_the_commands_and_headings_of_the_english_one(page
     assert levels(page) == levels(english)
     assert PAGES[page] in {(PAGES[english].parent / link).resolve() for link in links(english)}
     assert PAGES[english] in {(PAGES[page].parent / link).resolve() for link in links(page)}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/zh/")])
+def test_a_link_of_a_chinese_page_says_where_it_leads_to_english(page: str) -> None:
+    text = PAGES[page].read_text(encoding="utf-8")
+    english = re.findall(r"\[([^\]]*)\]\(\.\./[^)]*\.md[^)]*\)", text)
+    assert [words for words in english if "英文" not in words] == ["English"]
 
 
 def test_the_page_of_options_is_what_its_script_writes() -> None:
