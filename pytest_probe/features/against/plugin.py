@@ -90,7 +90,7 @@ def _of_step(a: Sequence[Path], b: Sequence[Path], *, in_parts: bool) -> Iterato
 
 
 def _last(pattern: re.Pattern[str], path: Path) -> int:
-    """The last such number in a path; -1 where there is none."""
+    """The last such number in a path; -1 if it has no such number."""
     found = [number for part in path.parts for number in pattern.findall(part)]
     return int(found[-1]) if found else -1
 
