@@ -137,7 +137,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "export/checker.py": {"dtypes, as msprobe's files have them": "torch"},
     "export/details.py": {"dtypes, as msprobe's files have them": "torch"},
     "export/files.py": {"a setting": "mode"},
-    "plugin/overflows.py": {"a kind of overflows": "normal"},
+    "reports/overflows.py": {"a kind of overflows": "normal"},
     "reports/terminal.py": {"English words": "all index item median take"},
     "standards/auto.py": {"a class": "random"},
     "standards/baseline_metrics.py": {"a class": "random", "a metric": "mode"},
