@@ -32,7 +32,7 @@ def classes_of(name: str) -> frozenset[str]:
 @functools.cache
 def does_work(name: str) -> bool:
     """Does an API do more than to fill, to draw or to copy?"""
-    return name not in ("fill", "zero") and classes_of(name).isdisjoint(("moves", "uninitialised", "random"))
+    return classes_of(name).isdisjoint(("moves", "fills", "uninitialised", "random"))
 
 
 def details(classes: frozenset[str], kind: str) -> tuple[str, ...]:
