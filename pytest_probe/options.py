@@ -491,6 +491,7 @@ _KEY_COLUMNS = 22
 # What is not a test run, by its module, in the order of the help.
 COMMANDS = (
     "pytest_probe.cli.show",
+    "pytest_probe.cli.doctor",
     "pytest_probe.features.benchmark.cli",
     "pytest_probe.capture.cli",
     "pytest_probe.features.gate.cli",

@@ -135,9 +135,10 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "export/direct.py": {"dtypes, as tools' files have them": "torch"},
     "export/details.py": {"dtypes, as msprobe's files have them": "torch"},
     "export/files.py": {"a setting": "mode"},
-    "plugin/overflows.py": {"a kind of overflows": "normal"},
+    "reports/overflows.py": {"a kind of overflows": "normal"},
     "reports/terminal.py": {"English words": "all index item median take"},
     "standards/auto.py": {"a class": "random"},
+    "standards/tables/__init__.py": {"a class": "random"},
     "check/pair_metrics.py": {"a class": "random", "a metric": "mode"},
     "standards/classes/distributions.py": {
         "distributions": "bernoulli cauchy exponential geometric log_normal multinomial normal poisson uniform",

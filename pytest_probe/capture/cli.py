@@ -185,6 +185,7 @@ def _add_capture(commands: Any) -> None:
     parser.add_argument("--overwrite", action="store_true", help="remove the dump that an earlier run left there")
     parser.add_argument("--config", metavar="FILE", help="a configuration file, as msprobe's config.json")
     parser.add_argument("--level", metavar="LEVEL", help="L1: API calls (default), L0: modules, mix: both")
+    parser.add_argument("--stop", action="store_true", help="end the program after the last of these steps")
     parser.add_argument("--task", metavar="TASK", help=f"one of {', '.join(TASKS)} (default: statistics)")
     parser.add_argument(
         "--step", metavar="N[,N-N...]", help="the steps to record, from 0 on, or all (default: 0, or the file's)"
@@ -246,6 +247,7 @@ def _program_capture(arguments: argparse.Namespace) -> MainCapture:
     try:
         return MainCapture(
             arguments.config,
+            stop=arguments.stop,
             task=arguments.task,
             level=arguments.level,
             dump_path=folder,

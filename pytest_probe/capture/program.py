@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,6 +21,7 @@ from pytest_probe.capture.debugger import PrecisionDebugger, safely
 from pytest_probe.capture.estimate import estimates, lines
 from pytest_probe.capture.framework import recording
 from pytest_probe.capture.imports import watch_imports
+from pytest_probe.capture.live import shown
 from pytest_probe.capture.ranks import ANY_NUMBER, keep_rank, named_rank
 from pytest_probe.capture.recorder import NO_CALL, log, say
 from pytest_probe.capture.writer import Outcome
@@ -53,8 +55,8 @@ class ProgramCapture:
     SettingsError where the configuration cannot be used.
     """
 
-    def __init__(self, config_path: str | None, **options: Any) -> None:
-        self._config_path = config_path
+    def __init__(self, config_path: str | None, *, stop: bool = False, **options: Any) -> None:
+        self._config_path, self._stop = config_path, stop
         self._options = {key: value for key, value in options.items() if value is not None}
         self._config = read_config(config_path, **self._options)
         # PaddleAPEX's files hold no calls of another framework.
@@ -76,10 +78,16 @@ class ProgramCapture:
         given = self._options | {"dump_path": path}
         debugger = PrecisionDebugger(self._config_path, framework=framework, **given)
         self._debuggers[framework] = debugger
-        self._steps.enter_context(recording(framework).after_optimizer_steps(debugger.step))
+        self._steps.enter_context(recording(framework).after_optimizer_steps(partial(self._stepped, debugger)))
         if self._written is not None:
             debugger.recorder.share_folder(self._written)
         debugger.start()
+
+    def _stepped(self, debugger: PrecisionDebugger) -> None:
+        """A step ends, and the program with the last one where that was asked for."""
+        debugger.step()
+        if self._stop and debugger.recorder.complete:
+            raise SystemExit(0)
 
 
 class MainCapture(ProgramCapture):
@@ -103,7 +111,8 @@ class MainCapture(ProgramCapture):
         children.unfollow()
         with children.followed(self._told()) as others, watch_imports(_NAMES, self.imported):
             try:
-                yield
+                with shown(self._progress):
+                    yield
             finally:
                 # A process that the program forked may come here as well.
                 if os.getpid() == self._process:
@@ -116,6 +125,9 @@ class MainCapture(ProgramCapture):
                         self._announce()
                 self._steps.close()
 
+    def _progress(self) -> str:
+        return next(filter(None, (each.recorder.progress() for each in self._debuggers.values())), "")
+
     def _told(self) -> dict[str, Any]:
         """What `begin` needs, which may run in another folder."""
         path = self._config_path
@@ -123,6 +135,7 @@ class MainCapture(ProgramCapture):
             "config": path and os.path.abspath(path),
             "options": self._options | {"dump_path": os.path.abspath(self._config.dump_path)},
             "modules": list(_NAMES),
+            "stop": self._stop,
         }
 
     @property
@@ -191,7 +204,7 @@ class ChildCapture(ProgramCapture):
 
 def begin(told: Mapping[str, Any], recorded: Callable[[], None]) -> ChildCapture:
     """The capture of a process that was told what to record, until it ends."""
-    capture = ChildCapture(told["config"], recorded, **told["options"])
+    capture = ChildCapture(told["config"], recorded, stop=told["stop"], **told["options"])
     atexit.register(capture.end)
     return capture
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("pytest_probe")
 # The key of the warning that says which parts of a program are compiled, and so not seen.
 COMPILED = "compiled"
+# More steps than these are not counted.
+_MANY_STEPS = 100_000
 # How the reason begins for which most captures are empty.
 NO_CALL = "the program made no call"
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
@@ -72,6 +74,11 @@ class Scope:
 
     def wants_later_step(self, step: int) -> bool:
         return not self._config.steps or any(each[-1] > step for each in self._config.steps)
+
+    def steps_left(self, step: int) -> str:
+        """How many steps are wanted behind this one, "; 2 steps left"; "" where there is none, or no end of them."""
+        left = len({each for steps in self._config.steps for each in steps[-_MANY_STEPS:] if each > step})
+        return f"; {left:,} step{'s' * (left != 1)} left" if 0 < left < _MANY_STEPS else ""
 
     def enters(self, module: str) -> bool:
         """Like `wants`, for the forward entry of a module: an interval that ends with it holds all that it calls."""
@@ -217,7 +224,8 @@ class Recorder:
         self.close()
         first = not before and bool(self.outcome.steps) and not self._full
         if first and self._online is None and self.scope.wants_later_step(self.step) and self._speaks():
-            say(f"pytest-probe: {self.outcome.cost()}; {in_bytes(writer.free(self._folder()))} free")
+            free = in_bytes(writer.free(self._folder()))
+            say(f"pytest-probe: {self.outcome.cost()}; {free} free{self.scope.steps_left(self.step)}")
         self.step += 1
         self.scope.again()
         if asked:
@@ -262,6 +270,18 @@ class Recorder:
                 say(f"pytest-probe: recorded {done}: {self.config.dump_path}")
         if (missed := self.outcome.missed()) and self._speaks():
             say(f"pytest-probe: {missed}")
+
+    def progress(self) -> str:
+        """What is there now: "1,204 calls of 3 steps, 12 MB; 2 steps left"; "" before the first."""
+        writer = self._writer
+        now = self.outcome if writer is None else self.outcome.plus(replace(writer.outcome, steps=1))
+        size = f", {in_bytes(now.size)}" if now.size else ""
+        return f"{now.recorded()}{size}{self.scope.steps_left(self.step)}" if now.entries else ""
+
+    @property
+    def complete(self) -> bool:
+        """Has the last step that is wanted ended?"""
+        return self.step > 0 and not self.scope.wants_later_step(self.step - 1)
 
     def missing(self) -> str:
         """Why nothing was recorded where something should have been; "" where it was, or nothing was asked for."""

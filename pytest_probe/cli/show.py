@@ -31,13 +31,11 @@ from pytest_probe.registry import Registry
 from pytest_probe.reports.answers import Answers
 from pytest_probe.reports.terminal import WIDTH, holds
 from pytest_probe.selection import Selection, apis_of, closest, matches, select
-from pytest_probe.standards.tables import classes_of
+from pytest_probe.standards.tables import classes_of, does_work
 from pytest_probe.system.text import check_name, printable
 from pytest_probe.user_errors import allowing_refusal
 
 _SIZES = ((1_000, "up to 1,000 elements"), (1_000_000, "up to 1,000,000"), (1_000_000_000, "up to 1,000,000,000"))
-# Classes of APIs that draw or copy, and APIs that fill.
-_COPIES, _FILLS = frozenset(("moves", "uninitialised", "random")), ("fill", "zero")
 USAGE_ERROR = 2
 
 
@@ -216,7 +214,7 @@ def _lines(dump: Dump, selection: Selection, registry: Registry) -> Iterator[_Li
             bound = frameworks.signatures(dump.framework).bind(case.api, call.args, call.kwargs)
             classes = classes_of(bound.name)
             weak = predicted(call, direction, bound, classes)
-            computes = bool(found) and classes.isdisjoint(_COPIES) and bound.name not in _FILLS
+            computes = bool(found) and does_work(bound.name)
         yield _Line(case, found, _elements(call), preview(case, registry), weak, computes)
 
 

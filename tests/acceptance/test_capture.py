@@ -168,7 +168,7 @@ def test_capture_reports_calls_size_and_folder_in_one_line(first_step: Recording
 
 def test_after_the_first_of_several_steps_it_says_what_one_costs(three_steps: Recording) -> None:
     cost, recorded = three_steps.process.stderr.splitlines()
-    assert re.fullmatch(r"pytest-probe: [\d.]+ kB, [\d.]+ s a step; [\d.,]+ [GT]B free", cost)
+    assert re.fullmatch(r"pytest-probe: [\d.]+ kB, [\d.]+ s a step; [\d.,]+ [GT]B free; 2 steps left", cost)
     assert re.fullmatch(r"pytest-probe: recorded \d+ calls of 3 steps, [\d.]+ kB, [\d.]+ s a step: dumps", recorded)
 
 
@@ -208,6 +208,12 @@ def test_a_program_that_dies_shows_its_traceback_first(tmp_path: Path, text: str
     assert traceback.count("Traceback") == 1
     assert last.startswith(f"pytest-probe: {said}")
     assert last.count("\n") == 1
+
+
+def test_the_program_ends_after_the_last_step_that_is_wanted(program: Path, tmp_path: Path) -> None:
+    ran = captured(tmp_path, "--step=1", "--stop", "train.py", "3")
+    assert (ran.returncode, ran.stdout) == (0, "")
+    assert [path.name for path in tmp_path.glob("dumps/step*")] == ["step1"]
 
 
 @pytest.mark.parametrize("compiled", ["as-is", "eager"])

@@ -30,6 +30,11 @@ def classes_of(name: str) -> frozenset[str]:
 
 
 @functools.cache
+def does_work(name: str) -> bool:
+    """Does an API do more than to fill, to draw or to copy?"""
+    return classes_of(name).isdisjoint(("moves", "fills", "uninitialised", "random"))
+
+
 def details(classes: frozenset[str], kind: str) -> tuple[str, ...]:
     """The details of the entries of one class, sorted: ("target",) of "labels@target"."""
     return tuple(sorted(entry.removeprefix(f"{kind}@") for entry in classes if entry.startswith(f"{kind}@")))
