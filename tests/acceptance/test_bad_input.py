@@ -229,9 +229,10 @@ def write(folder: Path) -> list[str]:
             (folder / name / "stack.json").write_bytes(stack)
     for name in ("stored", "large file"):
         (folder / name / "dump_tensor_data").mkdir()
-    for name, (content, _) in {"good.pt": (TENSOR, ""), **STORED}.items():
-        if content is not None:
-            (folder / "stored/dump_tensor_data" / name).write_bytes(content)
+    (folder / "stored/dump_tensor_data/good.pt").write_bytes(TENSOR)
+    for name, (stored, _) in STORED.items():
+        if stored is not None:
+            (folder / "stored/dump_tensor_data" / name).write_bytes(stored)
     with (folder / "large file/dump_tensor_data/x.pt").open("wb") as file:
         file.truncate(2_000_000)
     named = ("m.output", "m.input", "n")

@@ -8,13 +8,15 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeAlias
 
 import pytest
 from msgspec import Struct
 
+from pytest_probe.cli import main
 from tests.support import forks
 from tests.support.running import refusal
 
@@ -83,6 +85,20 @@ def captured(
 def captured_anew(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     """The command as a user runs it: torch is imported by the program."""
     return subprocess.run([sys.executable, *COMMAND, *args], cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+Refused: TypeAlias = "Callable[..., tuple[int, str, str]]"
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Refused:
+    """The command where it runs no program, in this process: its status, and what it prints."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: str) -> tuple[int, str, str]:
+        return main(["capture", *args]), *capfd.readouterr()
+
+    return run
 
 
 @pytest.fixture
@@ -234,12 +250,14 @@ def test_no_overflow_is_nothing_to_warn_of(tmp_path: Path) -> None:
     assert (ran.returncode, "nothing was recorded" in ran.stderr) == (0, False)
 
 
-def test_a_second_capture_is_refused_before_the_program_runs(earlier_dump: Path, tmp_path: Path) -> None:
+def test_a_second_capture_is_refused_before_the_program_runs(
+    earlier_dump: Path, tmp_path: Path, refused: Refused
+) -> None:
     before = earlier_dump.read_bytes()
-    ran = captured(tmp_path, "train.py", "0")
-    assert (ran.returncode, ran.stdout) == (2, "")
+    status, out, said = refused("train.py", "0")
+    assert (status, out) == (2, "")
     found = f"step0/{earlier_dump.parent.name}"
-    assert ran.stderr == (
+    assert said == (
         f"pytest-probe: error: -o: 'dumps' cannot be used; it holds the dump of an earlier run ({found}); "
         "give another folder, or replace it with --overwrite\n"
     )
@@ -309,11 +327,13 @@ def test_a_disk_that_fills_ends_the_recording_alone(tmp_path: Path, total: float
         (["--compiled=never", "train.py"], "'never' cannot be used; give one of as-is, eager"),
     ],
 )
-def test_unusable_arguments_of_capture_are_refused(program: Path, tmp_path: Path, args: list[str], words: str) -> None:
-    ran = captured(tmp_path, *args)
-    assert ran.returncode == 2
-    assert words in ran.stderr
-    assert "Traceback" not in ran.stderr
+def test_unusable_arguments_of_capture_are_refused(
+    program: Path, refused: Refused, args: list[str], words: str
+) -> None:
+    status, out, said = refused(*args)
+    assert (status, out) == (2, "")
+    assert words in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -386,16 +406,16 @@ def test_a_file_of_msprobes_is_taken_as_it_is(tmp_path: Path) -> None:
     assert names(dump)[0] == "Torch.rand.0.forward"
 
 
-def test_a_feature_of_msprobes_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_a_feature_of_msprobes_is_refused_by_its_name(tmp_path: Path, refused: Refused) -> None:
     (tmp_path / "config.json").write_text('{"task": "free_benchmark", "free_benchmark": {"fuzz_device": "npu"}}')
     (tmp_path / "train.py").write_text("print('ran')")
-    ran = captured(tmp_path, "--config=config.json", "train.py")
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == (
+    assert refused("--config=config.json", "train.py") == (
+        2,
+        "",
         "pytest-probe: error: config.json: task: 'free_benchmark' cannot be used; it is msprobe's free benchmarking, "
         "which perturbs the calls of a running program, and a recording does not have it; "
         'PrecisionDebugger(task="free_benchmark") in the program asks them; or record with task statistics, then check '
-        "with pytest --probe-dump=DUMP\n"
+        "with pytest --probe-dump=DUMP\n",
     )
 
 
@@ -425,11 +445,11 @@ def test_an_estimate_says_what_each_task_takes_and_leaves_nothing(program: Path,
     ],
 )
 def test_an_estimate_is_of_one_step_and_of_each_task(
-    program: Path, tmp_path: Path, args: tuple[str, ...], message: str
+    program: Path, refused: Refused, args: tuple[str, ...], message: str
 ) -> None:
-    made = captured(tmp_path, "--estimate", *args, "train.py", "0")
-    assert made.returncode == 2
-    assert message in made.stderr
+    status, _, said = refused("--estimate", *args, "train.py", "0")
+    assert status == 2
+    assert message in said
 
 
 def test_an_estimate_of_a_program_without_calls_says_why(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ _log = logging.getLogger("pytest_probe")
 # A checking host that takes nothing for so long is not waited for any more.
 GONE_SECONDS = 60.0
 _RETRY_SECONDS = 0.2
+# A stream that gets no welcome for so long is opened anew: a host that ends as it begins may leave it open for ever.
+_WELCOME_SECONDS = 10.0
 # Between two looks at how long that is, and what a stream has for its end.
 _LOOK_SECONDS = 1.0
 # What the checking host says about the stream itself: another try ends in the same way.
@@ -169,7 +171,11 @@ class Stream:
                 ended.set()
             reader = threading.Thread(target=self._hear_all, args=(session,), name="pytest-probe hear", daemon=True)
             reader.start()
-            ended.wait()
+            if not ended.wait(_WELCOME_SECONDS) and session.next is None:
+                session.call.cancel()
+                ended.wait(_LOOK_SECONDS)
+            else:
+                ended.wait()
             # What came before the end is heard. gRPC may never wake the reader of a call that fails as it begins.
             reader.join(_LOOK_SECONDS)
             with self._changed:

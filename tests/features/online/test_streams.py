@@ -20,7 +20,7 @@ pytest.importorskip("grpc", reason="needs the extra online")
 
 from pytest_probe.capture.online import stream as sending
 from pytest_probe.capture.online.address import HostPort
-from pytest_probe.capture.online.frames import METHOD, PART_BYTES, SERVICE, Welcome, certificates
+from pytest_probe.capture.online.frames import METHOD, NUMBER, PART_BYTES, SERVICE, Welcome, certificates
 from pytest_probe.capture.online.message import Entry, Goodbye, read
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.online import receiver
@@ -279,6 +279,34 @@ def test_a_stream_whose_reader_never_wakes_is_opened_anew(
     assert program.close(Goodbye(SENDER, 1, 0)) == 0
     assert [number for number, _ in came(late.folder)] == [0]
     woken.set()
+
+
+def test_a_stream_that_gets_no_welcome_is_opened_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checking host that ends just when a stream begins never answers it, and the next one is not asked."""
+    import grpc
+
+    monkeypatch.setattr(sending, "_WELCOME_SECONDS", 0.5)
+    over, streams = threading.Event(), iter(range(1000))
+
+    def answer(requests: Iterator[bytes], context: object) -> Iterator[bytes]:
+        if next(streams) == 0:
+            over.wait()
+            return
+        yield WELCOME
+        for _ in requests:
+            yield NUMBER.pack(2)
+
+    server = grpc.server(ThreadPoolExecutor(4))
+    handler = grpc.stream_stream_rpc_method_handler(answer)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+    port = server.add_insecure_port(f"{LOCAL}:0")
+    server.start()
+    program = sending.Stream(HostPort(LOCAL, port), SENDER, limit=1 << 20, waits=True, keys=None)
+    assert program.put(entry(0), tensors(0))
+    assert program.close(Goodbye(SENDER, 1, 0)) == 0
+    assert next(streams) > 1
+    over.set()
+    server.stop(None)
 
 
 def test_a_program_that_opens_two_streams(
