@@ -119,7 +119,9 @@ def between_steps(output: Examined) -> Explained | None:
     """S with runs that round to 16 bit between kernels; measured against the nearest of them, not against R. Another
     kernel than the framework's own that rounds once gets nothing from this."""
     comparison = output.comparison
-    if not by_framework(comparison) and steps.unlike_steps(comparison, comparison.evidence.narrow_steps(STAGES[-1])):
+    sampled = comparison.evidence.narrow_steps(STAGES[-1])
+    unlike = steps.far_from_steps(comparison, sampled) or steps.too_few_rounded(comparison, sampled)
+    if unlike and not by_framework(comparison):
         return None
     return _if_within(output, stages.between_steps(comparison, output.runs))
 

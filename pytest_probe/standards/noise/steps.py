@@ -306,13 +306,16 @@ def _off_by(comparison: Comparison, run: AnyArray, ulps: float) -> BoolArray:
         return np.asarray(error > INSIDE * comparison.roundoff * np.abs(expected))
 
 
-def unlike_steps(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
-    """Why single elements do not come from inner rounding, as the samples do; "" where they may."""
-    usable = np.isfinite(comparison.expected) & np.isfinite(widen(comparison.actual))
-    errors = [_error(comparison, run, usable) for run in (widen(comparison.actual), *samples)]
-    # On inputs so near to each other samples round alike: they are one.
-    far = too_far(errors[0], errors[1:2], comparison.expected, _ulps(comparison)) if samples else ""
-    return far or too_few_rounded(comparison, samples)
+def far_from_steps(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
+    """Why an element is too far from the nearest of some samples and the reference; "" where none is. The first sample
+    says how far rounding leads: on inputs as near as these all round alike."""
+    if not samples:
+        return ""
+    wide, expected = widen(comparison.actual), comparison.expected
+    nearest = noise_ratio.nearest_run(wide, [expected, *samples])
+    usable = np.isfinite(expected) & np.isfinite(wide) & np.isfinite(nearest)
+    rest = np.where(usable, np.where(usable, wide, 0.0) - np.where(usable, nearest, 0.0), 0.0)
+    return too_far(rest, [_error(comparison, samples[0], usable)], expected, _ulps(comparison))
 
 
 def too_few_rounded(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
@@ -394,11 +397,8 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
     usable = np.isfinite(comparison.expected) & np.isfinite(wide)
     scale = stages.scale_of(comparison, stage.spread)
     samples = [theirs, *comparison.evidence.narrow_steps(DRAWN)]
-    errors = [_error(comparison, run, usable) for run in (wide, *samples)]
-    own, *others = (_divided(error, scale) for error in errors)
-    if unlike_rounding(own, others, comparison.expected):
-        return None
-    if too_far(errors[0], errors[1:2], comparison.expected, _ulps(comparison)):
+    errors = [_divided(_error(comparison, run, usable), scale) for run in (wide, *samples)]
+    if unlike_rounding(errors[0], errors[1:], comparison.expected) or far_from_steps(comparison, samples):
         return None
     if may_round_between(comparison) and too_few_rounded(comparison, samples):
         return None
