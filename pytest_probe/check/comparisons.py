@@ -176,10 +176,11 @@ def comparisons(
         """Those of the case: outputs of one call may be of both kinds."""
         return PerturbedRuns(replay, how if how.roundoff == roundoff else replace(how, roundoff=roundoff))
 
-    alternatives, dependence = Alternatives(replay, how), Dependence(replay, direction)
+    sample = sides.sample if isinstance(sides.sample, Sampled) else None
+    few = replay if sample is None else sample.of_few(replay)
+    alternatives, dependence = Alternatives(replay, how), Dependence(few, direction)
     case = _compared_case(replay, call, direction, floats, narrowest, rounds)
     case = replace(case, compared=sides.expected)
-    sample = sides.sample if isinstance(sides.sample, Sampled) else None
 
     @cache
     def own() -> Mapping[str, AnyArray]:

@@ -26,9 +26,9 @@ from pytest_probe.standards.exact import Exact, correctly_rounded, judged_apart
 from pytest_probe.standards.noise.explanation import Stage
 from pytest_probe.standards.noise.opening import Opening
 from pytest_probe.standards.noise.scales import one_run_of_steps
-from pytest_probe.standards.noise.stages import BETWEEN_STEPS
+from pytest_probe.standards.noise.stages import BETWEEN_STEPS, limits_of
 from pytest_probe.standards.noise.standard import NoiseStandard
-from pytest_probe.standards.noise.summed_terms import summed_terms
+from pytest_probe.standards.noise.summed_terms import of_few_terms, summed_terms
 from pytest_probe.standards.tables import details
 from pytest_probe.standards.tools.release import RuleVerdict
 from pytest_probe.standards.tools.table import BENCHMARK, Rule, Table, packaged
@@ -117,9 +117,14 @@ def opening(verdict: OutputVerdict) -> Callable[[AnyArray, AnyArray], BoolArray]
     for; None where the sample's judge looks at more than elements."""
     if verdict.basis is None or not isinstance(verdict.basis.comparison, Comparison):
         return None
-    if verdict.basis.measured is None:
-        return partial(exact.differing, verdict.basis.comparison)
-    return Opening.of(verdict.basis.comparison, verdict.basis.measured)
+    drawn, stage = verdict.basis.comparison, verdict.basis.measured
+    if stage is None:
+        return partial(exact.differing, drawn)
+    # Others are a little farther off than the drawn ones: how many terms meet there is asked now, as the rule does.
+    few = of_few_terms(drawn)
+    if few is not drawn and NEAR * stage.noise.largest > limits_of(few).largest:
+        drawn = replace(drawn, terms=drawn.evidence.terms())
+    return Opening.of(drawn, stage)
 
 
 def known_steps(verdict: OutputVerdict) -> Evidence | None:
@@ -166,6 +171,8 @@ def _by_class(comparison: Comparison) -> Standard:
     return next((judge for kind, judge in judges if kind in comparison.classes), NoiseStandard())
 
 
+# How many times farther off than the farthest drawn element another may be: chosen.
+NEAR = 4.0
 # Perturbed runs. Chosen; no other number was measured.
 _CHECK_RUNS = 2
 # Rules that may warn of what noise passes. `thousandth` fails healthy 16-bit numbers, `accumulative` small ones, and

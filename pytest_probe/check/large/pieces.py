@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from itertools import zip_longest
 
 import numpy as np
 from msgspec import Struct, field
@@ -38,6 +39,10 @@ DRAWN = 2**18
 FEWEST = 2**12
 # Of the places. A larger share costs as much as the whole.
 MOST = 1 / 2
+# Of the places: those that are judged for their few elements alone, or since an element is farthest off there.
+FURTHER = 1 / 16
+# Elements of the places on which is measured how many terms meet in an element.
+TERMS = 2**14
 # Of the pieces of a reference on an accelerator, whose float64 may be wrong, one in so many runs on the CPU as well.
 CHECKED = 100
 # Elements of tensors that are not cut, in all pieces that run at the same time: 32 MiB of float64.
@@ -92,6 +97,17 @@ class Sampled(Struct, frozen=True):
     @property
     def share(self) -> float:
         return float(f"{self.places.size / self.cut.extent:.3g}")
+
+    def of_few(self, replay: Replay) -> Replay:
+        """The replay of the places with those alone that have so many elements: an element hangs on no other place."""
+        largest = max(leaf.array.size for leaf in replay.reference.leaves.values()) // self.places.size
+        count = math.ceil(TERMS / max(largest, 1))
+        if self.cut.spans or 2 * count > self.places.size:
+            return replay
+        places = self.places[:count]
+        part = _at(self.whole.reference, self.cut, places)
+        part = replace(part, run=part.again(part.leaves, part.way, replay.reference.wanted))
+        return replace(replay, reference=part, incoming=self.cut.incoming_at(self.whole.incoming, places))
 
     def _index(self, name: str, index: tuple[int, ...]) -> tuple[int, ...]:
         axis = self._axis(name)
@@ -151,7 +167,7 @@ class Pieces(Struct, frozen=True):
             extent = self.cut.extent
             by_largest = math.ceil(DRAWN * extent / max(array.size for array in self._arrays.values()))
             smallest = min((self.actual[name].size for name in self.names), default=1)
-            count = max(1, by_largest, min(math.ceil(FEWEST * extent / smallest), extent // 16))
+            count = max(1, by_largest, min(math.ceil(FEWEST * extent / smallest), int(FURTHER * extent)))
             return self._sides(_distinct([generator.integers(extent, size=count)]))
         # Each tensor of a list is judged by itself.
         found = []
@@ -227,7 +243,11 @@ class Pieces(Struct, frozen=True):
         if not self.names:
             return sums
         assert isinstance(drawn.sample, Sampled)
-        further = _distinct([looked.places() for looked in scan.looked.values()])
+        # Where an element is farthest off, by the most telling metric first, as far as there are enough other places.
+        farthest = zip_longest(*(looked.farthest() for looked in scan.looked.values()))
+        distinct = dict.fromkeys(place for each in farthest for place in each if place is not None)
+        few = np.fromiter(distinct, np.int64)[: int(FURTHER * self.cut.extent)]
+        further = _distinct([few, *(looked.places() for looked in scan.looked.values())])
         places = _distinct([drawn.sample.places, further])
         described = {name: looked.metrics() for name, looked in scan.looked.items()}
         sides = self._sides(places, described, further)
@@ -392,7 +412,10 @@ class _Looked:
         return dict(self.described.metrics()) if self.described.size else {}
 
     def places(self) -> AnyArray:
-        return np.concatenate([*self._open, np.fromiter(self._farthest.values(), np.int64)]).astype(np.int64)
+        return np.concatenate([np.empty(0, np.int64), *self._open])
+
+    def farthest(self) -> tuple[int, ...]:
+        return tuple(self._farthest.values())
 
 
 class _Scan(Struct):

@@ -21,6 +21,8 @@ _COMPARED = 1 << 16
 # Values that are searched for repetition. It bounds the memory of the transform, tens of MB; a longer period is not
 # found.
 _LONGEST = 1 << 20
+# Values from which on a part is drawn, the values of that part, and of a block that may come again.
+_LARGE, _DRAWN, _BLOCK = 1 << 21, 1 << 18, 1 << 12
 # Of a Poisson distribution: beyond, e^-rate may underflow, and there is a pass over all draws for each number.
 _MOST_COUNTED = 500
 # Values. More of them are in order by chance less often than once in 10^9: 13! is 6.2 x 10^9.
@@ -76,14 +78,21 @@ def _distribution(comparison: Comparison) -> str:
 
 def failure_reason(comparison: Comparison) -> str | None:
     """What is wrong with the values of a random API that is `known`; None where nothing is."""
-    values, name = widen(comparison.actual), _distribution(comparison)
+    name = _distribution(comparison)
     if name in _PATTERNS:
-        return _PATTERNS[name](comparison, values)
+        return _PATTERNS[name](comparison, widen(comparison.actual))
     law = _LAWS[name](comparison)
+    if comparison.actual.size >= _LARGE and not np.ndim(law.shift) and not np.ndim(law.scale):
+        return _of_large(comparison.actual, law)
+    return _of_all(comparison.actual, law)
+
+
+def _of_all(actual: AnyArray, law: _Law) -> str | None:
+    """What is wrong with values, each of which is looked at."""
+    values, dtype = widen(actual), actual.dtype
     scale = np.broadcast_to(law.scale, values.shape)
     if not values.size or not scale.all():
         return None  # no distribution, but the mean itself
-    dtype = comparison.actual.dtype
     # Within what a value may have been rounded, or cut, to the output's dtype.
     rounding = np.nan_to_num(ulp(values, dtype)) if is_floating(dtype) else np.zeros(values.shape)
     standard, step = (values - law.shift) / scale, rounding / scale
@@ -94,12 +103,70 @@ def failure_reason(comparison: Comparison) -> str | None:
         place = tuple(int(index) for index in np.argwhere(impossible)[0])
         return f"{int(impossible.sum()):,} values are impossible, for example {values[place]:g} at {list(place)}"
     chances = law.upto(standard)
-    repeated = _repeated(comparison.actual, law, standard, step)
+    repeated = _repeated(actual, law, standard, step)
     found = _whole_off(law.upto(standard - 1.0), chances) if law.whole else _off(law, standard, step)
     found = found or repeated or repetition(chances - chances.mean(), float(chances.var()))
     if found or law.whole:
         return found
     return _cut_off(law, standard, step) or _too_few_values(law, standard, step)
+
+
+def _of_large(actual: AnyArray, law: _Law) -> str | None:
+    """The same of very many values: the distribution of drawn ones, and of all what a pass tells: the least and the
+    largest, how many are below the middle in each part, blocks that come again, and rows."""
+    flat = np.ascontiguousarray(actual).reshape(-1)
+    with np.errstate(invalid="ignore"):  # NaN
+        ends = np.array([flat.min(), flat.max()])
+    fractions = law.whole and actual.dtype.kind not in "iub" and bool((flat != np.floor(flat)).any())
+    values, step = _standard(ends, law)
+    possible = (values >= law.low - step) & (values <= law.high + step)
+    if fractions or not possible.all():
+        return _of_all(actual, law)
+    # The first blocks, which show a short period, and as many others: the same each time, since a verdict repeats.
+    blocks = flat[: flat.size // _BLOCK * _BLOCK].reshape(-1, _BLOCK)
+    half = _DRAWN // _BLOCK // 2
+    others = np.random.Generator(np.random.Philox(key=flat.size)).choice(len(blocks), half, replace=False)
+    drawn = blocks[np.union1d(np.arange(half), others)].reshape(-1)
+    found = _of_all(drawn, law) or _parts_off(flat, law, np.sort(drawn)[drawn.size // 2 :][:1])
+    # A whole number counts up to itself, and from the one before it.
+    above, below = 1 - law.upto(values[1:] + step[1:]), law.upto(values[:1] - (1.0 if law.whole else step[:1]))
+    for word, beyond, end in (("above", above[0], ends[1]), ("below", below[0], ends[0])):
+        found = found or _beyond_end(word, float(beyond), float(end), flat.size)
+    first = _standard(flat[:_BLOCK], law)
+    if _BLOCK * _likeliest(law, *first) <= math.log(UNLIKELY / len(blocks) ** 2):
+        found = found or _block_again(blocks)
+    return found or _repeated(actual, law, *first)
+
+
+def _standard(values: AnyArray, law: _Law) -> tuple[AnyArray, AnyArray]:
+    """Values as the law counts them, and what each may have been rounded by."""
+    wide, floating = widen(values), is_floating(values.dtype)
+    rounding = np.nan_to_num(ulp(wide, values.dtype)) if floating else np.zeros(wide.shape)
+    return (wide - law.shift) / law.scale, rounding / law.scale
+
+
+def _parts_off(flat: AnyArray, law: _Law, middle: AnyArray) -> str | None:
+    """Are as many values up to a middle one as the law says, in each of 16 parts?"""
+    value, step = _standard(middle, law)
+    low, high = (float(law.upto(value + side * _COARSE * step)[0]) for side in (-1, 1))
+    for number, part in enumerate(np.array_split(flat, _PARTS)):
+        found = int(np.count_nonzero(part <= middle[0]))
+        chance = min(max(found / part.size, low), high)
+        if _beyond_chance(found, part.size * chance, part.size * chance * (1 - chance)):
+            wanted = f"{part.size * chance:,.0f} are expected"
+            return f"{found:,} of {part.size:,} values in part {number + 1} of {_PARTS} are small, where {wanted}"
+    return None
+
+
+def _block_again(blocks: AnyArray) -> str | None:
+    """Does a block of values come again, bit for bit?"""
+    bits = blocks.view(f"u{blocks.itemsize}")
+    _, first, times = np.unique(bits.sum(axis=1, dtype=np.uint64), return_index=True, return_counts=True)
+    for place in first[times > 1]:
+        same = np.flatnonzero((bits == bits[place]).all(axis=1))
+        if same.size > 1:
+            return f"the {_BLOCK:,} values from {place * _BLOCK:,} on come again from {same[1] * _BLOCK:,} on"
+    return None
 
 
 def _off(law: _Law, values: AnyArray, step: AnyArray) -> str | None:
@@ -167,10 +234,17 @@ def _cut_off(law: _Law, values: AnyArray, step: AnyArray) -> str | None:
     above = law.upto(flat[highest : highest + 1] + steps[highest])[0]
     below = 1 - law.upto(flat[lowest : lowest + 1] - steps[lowest])[0]
     for inside, word, place in ((above, "above", highest), (below, "below", lowest)):
-        if 0 < inside < 1 and flat.size * math.log(inside) < math.log(UNLIKELY):
-            expected = flat.size * (1 - inside)
-            return f"cut off: no value {word} {flat[place]:.4g}, where {expected:,.0f} of {flat.size:,} are expected"
+        found = _beyond_end(word, 1 - inside, float(flat[place]), flat.size)
+        if found:
+            return found
     return None
+
+
+def _beyond_end(word: str, beyond: float, end: float, count: int) -> str | None:
+    """Is it no chance that none of so many values is beyond an end, where each has some chance to be there?"""
+    if not 0 < beyond < 1 or count * math.log1p(-beyond) >= math.log(UNLIKELY):
+        return None
+    return f"cut off: no value {word} {end:.4g}, where {count * beyond:,.0f} of {count:,} are expected"
 
 
 def _too_few_values(law: _Law, values: AnyArray, step: AnyArray) -> str | None:
@@ -196,14 +270,17 @@ def _repeated(actual: AnyArray, law: _Law, values: AnyArray, step: AnyArray) -> 
     if actual.ndim < 2 or len(actual) < 2:
         return None
     rows = actual.reshape(len(actual), -1)
-    # The likeliest of 4,096 values bounds how often two rows are alike by chance.
-    sample = values.ravel()[: 1 << 12]
-    width = 1.0 if law.whole else step.ravel()[: 1 << 12]
-    likely = float(np.max(law.upto(sample) - law.upto(sample - width)))
-    if rows.shape[1] * math.log(min(max(likely, 1e-300), 1.0)) > math.log(UNLIKELY / len(rows)):
+    if rows.shape[1] * _likeliest(law, values, step) > math.log(UNLIKELY / len(rows)):
         return None
     same = (rows[1:] == rows[:-1]).all(axis=1)
     return f"row {int(np.argmax(same)) + 1:,} repeats the row before it" if same.any() else None
+
+
+def _likeliest(law: _Law, values: AnyArray, step: AnyArray) -> float:
+    """The logarithm of the chance of the likeliest of 4,096 values: it bounds how often blocks are alike by chance."""
+    sample, width = values.ravel()[:_BLOCK], 1.0 if law.whole else step.ravel()[:_BLOCK]
+    likely = float(np.max(law.upto(sample) - law.upto(sample - width)))
+    return math.log(min(max(likely, 1e-300), 1.0))
 
 
 def repetition(values: AnyArray, variance: float) -> str | None:

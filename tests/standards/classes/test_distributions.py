@@ -185,3 +185,60 @@ def test_a_deviation_of_0_is_no_distribution() -> None:
 def test_draws_without_a_known_distribution() -> None:
     assert not known(comparison(ZEROS, ZEROS, api="Torch.svd_lowrank"))
     assert not known(comparison(ZEROS.astype(np.complex64), ZEROS, api="Torch.randn"))
+
+
+# Elements from which on a part of the draws is judged, and all are counted.
+MANY = 2**21
+LARGE: dict[str, tuple[str, tuple[Any, ...], Draw]] = {
+    "rand": ("Torch.rand", ((2048, 1024),), lambda r: r.random(MANY)),
+    "randn": ("Torch.randn", ((2048, 1024),), lambda r: r.standard_normal(MANY)),
+    "randint": ("Torch.randint", (0, 32000, (2048, 1024)), lambda r: r.integers(0, 32000, MANY)),
+    "two numbers": ("Torch.randint", (0, 2, (2048, 1024)), lambda r: r.integers(0, 2, MANY)),
+    "nearly always one": ("Tensor.geometric_", (ZEROS, 0.99999), lambda r: r.geometric(0.99999, MANY)),
+}
+
+
+def judged_large(
+    name: str, fault: Callable[[AnyArray], object], dtype: str = "float32", seed: int = 0
+) -> OutputVerdict:
+    api, args, draw = LARGE[name]
+    values = draw(np.random.default_rng(seed)).astype(np.float64)
+    fault(values)
+    dtype = "int64" if "randint" in api else dtype
+    return Random().judge(comparison(values.reshape(2048, 1024), ZEROS, api=api, args=args, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("name", LARGE)
+def test_many_right_draws_pass(name: str, dtype: str) -> None:
+    found = [judged_large(name, lambda _: None, dtype, seed) for seed in range(3)]
+    assert [verdict.reason for verdict in found if verdict.verdict != "pass"] == []
+
+
+def again(values: AnyArray) -> None:
+    values[MANY // 2 :] = values[: MANY // 2]
+
+
+def row_again(values: AnyArray) -> None:
+    values[-1024:] = values[-2048:-1024]
+
+
+FAULTS: dict[str, Callable[[AnyArray], object]] = {
+    "a tail of a 16th that was not written": lambda values: values[-MANY // 16 :].fill(0),
+    "one that is not a number, or impossible": lambda values: values[777_777:777_778].fill(-1e9),
+    "the second half is the first": again,
+    "the last row is the one before": row_again,
+    "cut off": lambda values: np.clip(values, None, np.quantile(values, 0.999), out=values),
+    "a sixteenth is in order": lambda values: values[: MANY // 16].sort(),
+}
+
+
+@pytest.mark.parametrize("name", ["rand", "randint"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_a_part_of_many_draws_is_found(fault: str, name: str) -> None:
+    assert judged_large(name, FAULTS[fault]).verdict == "error"
+
+
+def test_one_nan_among_many_draws_is_found() -> None:
+    for dtype in ("float32", "bfloat16"):
+        assert judged_large("randn", lambda values: values[777_777:777_778].fill(np.nan), dtype).verdict == "error"
