@@ -281,8 +281,7 @@ def test_a_dump_that_a_node_does_not_have_is_refused(pytester: pytest.Pytester, 
         """
         from pytest_probe.features.cluster import controller
 
-        read = controller._read
-        controller._read = lambda probe: (dict.fromkeys(read(probe)[0], "another"), ())
+        controller.content_of = lambda path: "another"
         """
     )
     refused = run(pytester, *RUN)
