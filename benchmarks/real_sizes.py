@@ -23,9 +23,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-ROWS = ("gelu", "layer_norm", "softmax", "add", "embedding", "cross_entropy", "linear")
-ROWS += ("conv2d", "batch_norm", "attention", "adamw")
-ROWS += ("max_pool2d", "expand", "index_add", "scatter", "cumsum", "randn", "randint", "dropout")
+ROWS = (
+    *("gelu", "layer_norm", "softmax", "add", "embedding", "cross_entropy", "linear"),
+    *("conv2d", "batch_norm", "attention", "adamw"),
+    *("max_pool2d", "expand", "index_add", "scatter", "cumsum", "randn", "randint", "dropout"),
+)
 MEBI = 2**20
 CURVE = (10, 12, 14, 16, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27)
 

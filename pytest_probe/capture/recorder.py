@@ -76,7 +76,7 @@ class Scope:
         return not self._config.steps or any(each[-1] > step for each in self._config.steps)
 
     def steps_left(self, step: int) -> str:
-        """How many steps are wanted behind this one, "; 2 steps left"; "" where there is none, or no end of them."""
+        """How many steps are wanted behind this one, "; 2 steps left"; "" if no step is, or if they have no end."""
         left = len({each for steps in self._config.steps for each in steps[-_MANY_STEPS:] if each > step})
         return f"; {left:,} step{'s' * (left != 1)} left" if 0 < left < _MANY_STEPS else ""
 

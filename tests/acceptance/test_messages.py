@@ -10,6 +10,7 @@ import pytest
 from pytest_probe.capture.snapshot import Seen
 from pytest_probe.capture.statistics import count_large, fill_together
 from pytest_probe.cli import main
+from pytest_probe.numerics.dtypes import AnyArray
 from tests.acceptance.conftest import DumpMaker, entries
 
 OPERATOR = """
@@ -55,7 +56,10 @@ def test_show_begins_with_what_computes(make_dump: DumpMaker, capsys: pytest.Cap
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_memory_that_nothing_was_written_to_warns_of_nothing(dtype: str) -> None:
     """It may hold NaN that signal."""
-    bits = {"float16": np.array([0x7D01, 0xFC01, 1], np.uint16), "float32": np.array([0x7F800001, 1, 2], np.uint32)}
+    bits: dict[str, AnyArray] = {
+        "float16": np.array([0x7D01, 0xFC01, 1], np.uint16),
+        "float32": np.array([0x7F800001, 1, 2], np.uint32),
+    }
     values = np.tile(bits[dtype], 9000).view(dtype)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -12,9 +12,14 @@ import numpy as np
 import pytest
 
 from tests.features.collectives.dumps import write
-from tests.features.collectives.test_recorded import all_reduce, inputs, moved, ring, said
+from tests.features.collectives.test_recorded import all_reduce, inputs, moved, ring
 
 pytestmark = pytest.mark.slow
+
+
+def said(result: pytest.RunResult) -> str:
+    """All that pytest printed, in one line."""
+    return " ".join(" ".join(result.outlines).split())
 
 
 def all_ways() -> list[list[Any]]:

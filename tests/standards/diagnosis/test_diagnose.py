@@ -186,11 +186,11 @@ def test_arguments_in_the_output() -> None:
 
 def test_outputs_that_are_in_each_others_places() -> None:
     first, second = normal(8, 6, seed=1), normal(8, 6, seed=2)
-    case = {"name": "grad.input.0", "compared": {"grad.input.0": first, "grad.input.1": second}}
+    case: Any = {"name": "grad.input.0", "compared": {"grad.input.0": first, "grad.input.1": second}}
     assert cause(second, first, **case) == "what grad.input.1 should be"
     # One that is wrong in another way is none of the others; and two that should be equal say nothing of each other.
     assert cause(2 * first, first, **case) == "all times 2"
-    alike = {"name": "grad.input.0", "compared": {"grad.input.0": first, "grad.input.1": first}}
+    alike: Any = {"name": "grad.input.0", "compared": {"grad.input.0": first, "grad.input.1": first}}
     assert cause(normal(8, 6, seed=3), first, **alike) == ""
 
 
