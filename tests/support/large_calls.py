@@ -31,9 +31,10 @@ def outputs(
     device: str = "cpu",
     *,
     backward: bool = False,
+    api: str = "",
 ) -> dict[str, OutputVerdict]:
     registry = Registry.default()
     registry.devices["npu"] = Emulated
     checker = Checker(Conditions(device=device), registry)
-    found = checker.compare(function, reference, given, key="call", backward=backward)
+    found = checker.compare(function, reference, given, key="call", backward=backward, api=api)
     return {output.name: output for verdict in found for output in verdict.outputs}

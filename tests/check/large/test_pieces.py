@@ -573,3 +573,51 @@ def test_the_bits_of_torchs_own_kernel_are_those_of_the_whole(
     scaled = (lambda *args: function(*args) * factor) if factor != 1 else function
     (found,) = outputs(scaled, function, given).values()
     assert (found.verdict, "sampled" in found.metrics) == (verdict, True)
+
+
+def test_a_pieces_incoming_gradient_lies_in_no_more_memory_than_it_has() -> None:
+    cut = Cut(64, {"input.0": 1}, {"output.0": 1})
+    found = cut.incoming_at({"output.0": np.ones((32, 64))}, slice(4, 8))["output.0"]
+    assert (found.shape, found.flags.c_contiguous) == ((32, 4), True)
+
+
+HEADS = 2, 64, 16, 16
+
+
+def attention(places: tuple[Any, ...] | None, of: int = 0) -> Callable[..., Tensor]:
+    """Attention, with a fault in some places of the output (0), or of what it sees of an argument."""
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        given, wrong = [q, k, v], places is not None and q.dtype is not torch.float64
+        if wrong and of:
+            factor = torch.ones_like(k)
+            factor[places] = 1.01
+            given[of] = given[of] * factor
+        found = F.scaled_dot_product_attention(*given)
+        if wrong and not of:
+            found = found.clone()
+            found[places] *= 1.01
+        return found
+
+    return call
+
+
+PLACES: dict[str, tuple[Any, ...]] = {
+    "a head": (1, 17),
+    "a row": (0, 5, 3),
+    "the last head": (slice(None), -1),
+    "a tail": (slice(None), slice(None), slice(-2, None)),
+}
+
+
+@pytest.mark.parametrize("of", range(3))
+@pytest.mark.parametrize("place", PLACES)
+def test_a_fault_in_a_part_of_attention_is_found(place: str, of: int) -> None:
+    given = [numbers("float32", *HEADS, seed=seed) for seed in range(3)]
+    api = "Functional.scaled_dot_product_attention"
+    wrong, right = attention(PLACES[place], of), attention(None)
+    found = outputs(wrong, right, given, api=api, backward=True)
+    assert "error" in {output.verdict for output in found.values()}
+    healthy = outputs(right, right, given, api=api, backward=True)
+    assert {output.verdict for output in healthy.values()} == {"pass"}
+    assert all(0 < output.metrics["sampled"] <= 0.5 for output in healthy.values())  # type: ignore[operator]
