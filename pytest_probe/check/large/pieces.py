@@ -99,7 +99,7 @@ class Sampled(Struct, frozen=True):
         return float(f"{self.places.size / self.cut.extent:.3g}")
 
     def of_few(self, replay: Replay) -> Replay:
-        """The replay of the places with those alone that have so many elements: an element depends on no other place."""
+        """The replay of as many places as have so many elements: an element depends on no other place."""
         largest = max(leaf.array.size for leaf in replay.reference.leaves.values()) // self.places.size
         count = math.ceil(TERMS / max(largest, 1))
         if self.cut.spans or 2 * count > self.places.size:
