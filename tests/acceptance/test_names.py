@@ -147,7 +147,7 @@ def test_a_misspelt_dtype_of_the_fixture_is_suggested(pytester: pytest.Pytester)
     [
         (
             ["sho"],
-            "COMMAND: 'sho' cannot be used; give one of show, compare, capture, time, baseline, merge, report, "
+            "COMMAND: 'sho' cannot be used; give one of show, doctor, compare, capture, time, baseline, merge, report, "
             "history (did you mean show?)",
         ),
         (["compare", "a", "b", "-o", "c", "--standrd=msprobe"], "'--standrd=msprobe' cannot be used; "),

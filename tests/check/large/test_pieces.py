@@ -593,7 +593,7 @@ def attention(places: tuple[Any, ...] | None, of: int = 0) -> Callable[..., Tens
             factor = torch.ones_like(k)
             factor[places] = 1.01
             given[of] = given[of] * factor
-        found = F.scaled_dot_product_attention(*given)
+        found = F.scaled_dot_product_attention(given[0], given[1], given[2])
         if wrong and not of:
             found = found.clone()
             found[places] *= 1.01

@@ -36,7 +36,7 @@ def test_a_wrong_softmax_is_the_first_own_error(compare: Compare, workers: str) 
     result.assert_outcomes(failed=2, passed=len(found) - 2)
     result.stdout.fnmatch_lines(["first own error: Functional.softmax.1.forward: own error of A: *"])
     # A long path moves the rest to another line.
-    assert re.search(r"two_sides\.py:\d+; input\.0 of Tensor", " ".join(result.stdout.str().split()))
+    assert re.search(r"two_sides\.py:\d+ in blocks\.1; input\.0 of Tensor", " ".join(result.stdout.str().split()))
 
 
 def test_the_tensors_of_the_wrong_side_are_saved(compare: Compare, pytester: pytest.Pytester) -> None:

@@ -7,8 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.frameworks.paddle.memory import bytes_inside
 from pytest_probe.model.run import Leaf
+
+pytest.importorskip("paddle")
+from pytest_probe.frameworks.paddle.memory import bytes_inside
+
+pytestmark = pytest.mark.paddle
 
 
 def big(*shape: int) -> Leaf:

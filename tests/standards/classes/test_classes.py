@@ -151,6 +151,12 @@ def moves(asked: Asked) -> None:
     assert signs
 
 
+def fills(asked: Asked) -> None:
+    """One number everywhere."""
+    for comparison, _ in asked.of("forward"):
+        assert np.unique(comparison.actual).size == 1
+
+
 def exact_backward(asked: Asked) -> None:
     for comparison, _ in asked.of("backward"):
         assert identical(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype)).all()
@@ -299,6 +305,7 @@ PROOFS: Mapping[str, Callable[[Asked], None]] = {
     "exact": exact,
     "exact_backward": exact_backward,
     "moves": moves,
+    "fills": fills,
     "writes": exact,
     "elementwise": elementwise,
     "smooth": smooth,
