@@ -39,9 +39,9 @@ def test_every_item_runs_where_many_kill_their_worker(pytester: pytest.Pytester,
         [
             "Torch.argmax.?.forward: the process died by SIGKILL while it ran; that was death 2 of this case, *",
             "to reproduce: pytest 'dump.json::Torch.argmax.?.forward' --probe-seed=3",
+            "6 cases, 1 pass, 5 error",
             "5 errors: the process died by SIGKILL while it ran; that was death 2 of this",
             "  case, which is not run again, Torch.argmax, first in record argmax.0.forward",
-            "6 cases, 1 pass, 5 error",
             "*5 failed, 1 passed*",
         ]
     )
@@ -201,6 +201,7 @@ def controller(*devices: str, **more: Any) -> xdist.Controller:
         settings=settings_of(devices=devices),
         shared_devices=devices,
         running_folder=Path("none"),
+        width=80,
         features=(),
         has=lambda attribute: False,
         machines=None,

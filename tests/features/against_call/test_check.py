@@ -46,4 +46,4 @@ def test_equal_functions_are_equal(pytester: pytest.Pytester) -> None:
 def test_the_wrong_side_is_named(pytester: pytest.Pytester, a: str, b: str, side: str, dtype: str) -> None:
     result = run(pytester, a, b, dtype)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"*output.0*error (noise): {side}: *", f"*note: own error of {side}, beside {b}; *"])
+    result.stdout.fnmatch_lines([f"*output.0*error (noise): * {side}:*", f"*note: own error of {side}, beside {b}; *"])

@@ -81,7 +81,7 @@ def test_a_case_that_killed_two_runs_is_an_error(pytester: pytest.Pytester, undi
     assert pytester.runpytest_subprocess(*out).ret == -9
     assert pytester.runpytest_subprocess(*out, "--probe-resume").ret == -9
     third = pytester.runpytest(*out, "--probe-resume")
-    third.stdout.fnmatch_lines(["6 cases, 4 pass, 1 error, 1 skip", "FAILED dump.json::Torch.argmax.0.forward *"])
+    third.stdout.fnmatch_lines(["FAILED dump.json::Torch.argmax.0.forward *", "6 cases, 4 pass, 1 error, 1 skip"])
     assert third.ret == pytest.ExitCode.TESTS_FAILED
     argmax = result(pytester, "Torch.argmax")
     assert (argmax["verdict"], argmax["kind"]) == ("error", "crash")
