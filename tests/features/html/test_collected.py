@@ -61,7 +61,10 @@ def test_an_error_has_its_reason_in_its_row() -> None:
     assert len(found.rows[0]) <= LONG_ROW
     assert row[FIXED - 1].startswith("so wrong so wrong so wrong")
     names = {kind: list(each) for kind, each in found.names.items()}
-    assert (names["causes"][row[10]], names["places"][row[11]]) == ("all times 1.0003", "layers.0.attention, layers.py:120")
+    assert (names["causes"][row[10]], names["places"][row[11]]) == (
+        "all times 1.0003",
+        "layers.0.attention, layers.py:120",
+    )
 
 
 def test_rows_refer_to_their_groups() -> None:

@@ -47,7 +47,9 @@ def test_the_page_begins_with_the_groups(tmp_path: Path) -> None:
     groups = re.findall(
         r'<li class="(\w+)" data-group="\d+"><span class="mark" aria-hidden="true"></span><span>(.*)</span></li>', text
     )
-    first = r"looks like all times 1\.0003, Functional\.linear, first at layers\.\d\.\w+, layers\.py:120 \(record linear\."
+    first = (
+        r"looks like all times 1\.0003, Functional\.linear, first at layers\.\d\.\w+, layers\.py:120 \(record linear\."
+    )
     assert [verdict for verdict, line in groups if re.search(first, line)] == ["error"]
     assert {verdict for verdict, _ in groups} == {"error", "warning"}
     counts = [int(line.split()[0]) for _, line in groups]
