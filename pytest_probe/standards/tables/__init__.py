@@ -35,6 +35,7 @@ def does_work(name: str) -> bool:
     return classes_of(name).isdisjoint(("moves", "fills", "uninitialised", "random"))
 
 
+@functools.cache
 def details(classes: frozenset[str], kind: str) -> tuple[str, ...]:
     """The details of the entries of one class, sorted: ("target",) of "labels@target"."""
     return tuple(sorted(entry.removeprefix(f"{kind}@") for entry in classes if entry.startswith(f"{kind}@")))
