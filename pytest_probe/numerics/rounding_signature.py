@@ -29,8 +29,8 @@ NEIGHBOURS, OF_POOL = 32, 4.0
 OTHER_ORDER = 1.5
 # The square of one rounding in ulps, as its standard deviation.
 ONE_ROUNDING = 1 / 12
-# One output of so many may have an element beyond its bound by chance; and the share of the largest errors that says
-# nothing of how large the others are.
+# One output of so many may have an element beyond its bound by chance; and the share of the largest errors, which may
+# be a fault's and say nothing of how large the others are.
 CHANCE, LARGEST_SHARE = 1e6, 1 / 16
 # A common factor of one row is uniform: its square is up to 3 times the mean square. Samples show the rest.
 GROUP = 2.0
@@ -77,8 +77,7 @@ def too_far(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray, uni
         return np.sqrt(square / np.maximum((others + OF_POOL * pool) / (several + OF_POOL), ONE_ROUNDING * ulps))
 
     own, theirs = scaled(found, total, count), [scaled(each, total - each, count - 1) for each in squares]
-    kept = size - math.ceil(LARGEST_SHARE * size)
-    usual, *others = (root_mean_square(np.sort(each)[:kept]) for each in (own, *theirs))
+    usual, *others = map(size_of_most, (own, *theirs))
     more = max(1.0, usual / max(others)) if max(others) else 1.0
     tail = math.sqrt(math.log(CHANCE * size) / math.log(max(count * size, FEW_ELEMENTS)))
     bound = OTHER_ORDER * more * tail * max(float(each.max()) for each in theirs)
@@ -86,6 +85,12 @@ def too_far(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray, uni
     if largest <= bound:
         return ""
     return f"an element is off by {largest:.3g} times its scale, rounding gives at most {bound:.3g}"
+
+
+def size_of_most(errors: AnyArray) -> float:
+    """The RMS of all errors but the largest; 0 of a single one."""
+    kept = errors.size - math.ceil(LARGEST_SHARE * errors.size)
+    return root_mean_square(np.sort(np.abs(errors), axis=None)[:kept])
 
 
 def _moving_mean(numbers: AnyArray) -> AnyArray:

@@ -12,7 +12,7 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_complex, widen
 from pytest_probe.numerics.noise_ratio import Spread
-from pytest_probe.numerics.rounding_signature import direction, place_of
+from pytest_probe.numerics.rounding_signature import direction, place_of, size_of_most
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
 # Samples of rounded operands: few, and where these do not explain an output as many as tell chance from a fault.
@@ -27,8 +27,6 @@ _SHARED = 2.0**-10
 MOST_LOST = 2.0
 # Rounds in which the shares of several losses settle.
 _ROUNDS = 16
-# One element in so many may be a fault's, and says nothing of the size of all.
-_FAR = 16
 # What one element leaves to others at least in deciding a factor.
 _DECIDES = 1e-3
 
@@ -74,14 +72,12 @@ def _largest_size(samples: Sequence[AnyArray]) -> float:
 def _farthest(scaled: Sequence[AnyArray]) -> float:
     """How far an element may be off. What is more precise than the mode may err as that does in places, and what is
     less precise in all elements but the farthest may err more."""
-    size = _largest_size(scaled[1:])
-    own, *others = (np.sort(np.abs(each), axis=None) for each in scaled)
-    middle = slice(0, own.size - -(-own.size // _FAR))
-    less = noise_ratio.root_mean_square(own[middle]) / max(_largest_size([each[middle] for each in others]), 1e-300)
-    size *= min(max(less, 1.0), _SIZE[1]) if own.size > 1 else 1.0
+    own, *others = map(size_of_most, scaled)
+    size = _largest_size(scaled[1:]) * min(max(own / max(*others, 1e-300), 1.0), _SIZE[1])
     if len(others) < max(SAMPLES):
         return _OUTLYING[0] * size
-    tails = [float(each[-1]) / max(noise_ratio.root_mean_square(each), 1e-300) for each in others]
+    sizes = [np.abs(each) for each in scaled[1:]]
+    tails = [float(each.max()) / max(noise_ratio.root_mean_square(each), 1e-300) for each in sizes]
     return _OUTLYING[1] * max(tails) * size
 
 

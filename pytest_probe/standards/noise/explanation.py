@@ -235,12 +235,12 @@ def overflows_inside(comparison: Comparison) -> BoolArray:
 
 
 def rounds_each_sum(comparison: Comparison) -> bool:
-    """its kernel rounds each sum, or product, of many terms"""
+    """Does its kernel round each sum, or product, of many terms?"""
     return "narrow_sums" in comparison.classes and not (chooses(comparison) and comparison.direction == "forward")
 
 
 def chooses(comparison: Comparison) -> bool:
-    """it takes the largest or the smallest of its terms"""
+    """Does an argument ask for the largest or the smallest of its terms?"""
     return any(isinstance(value, str) and value in CHOICES for value in comparison.call.given.values())
 
 

@@ -41,9 +41,9 @@ from pytest_probe.standards.noise.summed_terms import summed_terms
 
 # What stands in for NaN and infinities, first one and then the other: what zero takes leaves no trace of either.
 STAND_INS = (1.0, -2.0)
-# Where incoming gradients stand, beside the places of arguments.
+# What the places of incoming gradients begin with; those of arguments have their names alone.
 INCOMING = "incoming."
-# Roundings of a sum beside one a term: of a factor, or a mean.
+# Roundings of a sum in addition to one a term: of a factor, or a mean.
 MORE_ROUNDINGS = 2
 # Of what single terms lose: a device that cuts sixteen together loses a tenth. Steps of an eighth are too coarse where
 # all loses 8,000 roundoffs.
