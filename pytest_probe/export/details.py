@@ -13,6 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from fnmatch import fnmatchcase
+from functools import cache
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,13 @@ OF_RULE: Mapping[str, tuple[str, ...]] = {
     "ulp": ("ULP误差最大值", "ULP误差平均值", "ULP误差大于阈值占比"),
     "binary": ("二进制一致错误率",),
 }
+
+
+@cache
+def _measured(rule: str) -> list[str]:
+    """The fields of Measures that have a value in the row of an output whose rule this is."""
+    blank = {column for columns in OF_RULE.values() for column in columns} - set(OF_RULE.get(rule, ()))
+    return [field for column, field in MEASURED.items() if column not in blank]
 
 
 class Detail(Struct, frozen=True):
@@ -261,9 +269,8 @@ class Layout(Struct, frozen=True):
         dtype = output.dtype
         is_complex, floating = dtype.startswith("complex"), "float" in dtype or "complex" in dtype
         rule = rule_of(result.standard, result.api, dtype) if floating else "binary"
-        blank = {column for columns in OF_RULE.values() for column in columns} - set(OF_RULE.get(rule, ()))
-        found = {field: output.measures.get(field) for column, field in MEASURED.items() if column not in blank}
-        metrics = {field: number(value) if isinstance(value, str) else value for field, value in found.items()}
+        found = ((field, output.measures.get(field)) for field in _measured(rule))
+        metrics = {field: number(value) if isinstance(value, str) else value for field, value in found}
         bench = "complex128" if is_complex else "float64" if floating else dtype
         return Detail(
             name, output.verdict, output.reason, f"torch.{bench}", f"torch.{dtype}", str(output.shape), metrics

@@ -35,7 +35,7 @@ class Table(Struct, frozen=True):
         return tuple(column.header for column in self.columns)
 
     def line(self, row: Any) -> list[str]:
-        cells = (column.value(row) for column in self.columns)
+        cells = [column.value(row) for column in self.columns]
         return [
             self.blank if cell is None else self.number(cell) if isinstance(cell, float) else str(cell)
             for cell in cells

@@ -281,12 +281,19 @@ def append_rows(path: Path, rows: Iterable[Sequence[object]], encoding: str = "u
     """Write these rows behind those of a CSV file, which is made where it is not there. A text that a spreadsheet would
     compute begins with an apostrophe, by which spreadsheets mark texts. Raises OSError."""
     with path.open("a", encoding=encoding, newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(map(_inert, row) for row in rows)
+        csv.writer(file, lineterminator="\n").writerows(map(_inert, rows))
 
 
-def _inert(cell: object) -> str:
-    text = printable_line(str(cell))
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) and math.isnan(number(text)) else text
+# What begins a cell that a spreadsheet computes.
+_COMPUTED = frozenset("=+-@")
+
+
+def _inert(row: Sequence[object]) -> list[str]:
+    cells = [*map(str, row)]
+    line = "".join(cells)
+    if not (line.isascii() and line.isprintable()):
+        cells = [*map(printable_line, cells)]
+    return [f"'{cell}" if cell[:1] in _COMPUTED and math.isnan(number(cell)) else cell for cell in cells]
 
 
 def folder_of(folder: Path, group: str) -> Path:

@@ -16,8 +16,9 @@ from pytest_probe.model.verdict import SEVERITY
 from pytest_probe.reports import junit
 from pytest_probe.reports.groups import Groups
 from pytest_probe.reports.result_set import RunFolder
-from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, differences, lines_of, read_results, refused
+from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, differences, read_results, refused
 from pytest_probe.reports.selected import ITEMS, SelectedItem, id_list, selected_in, write_items
+from pytest_probe.system.decoding import to_json
 from pytest_probe.system.files import replacing
 from pytest_probe.system.text import printable
 
@@ -148,7 +149,7 @@ def write(folder: Path, run: Mapping[str, Any], items: Sequence[SelectedItem], r
         write_items(folder, items)
         writer.add(selected=selected_in(folder))
         for result in results:
-            writer.write(lines_of([result]))
+            writer.write(f"{to_json(result).decode()}\n")
         writer.close()
     if writer.trouble:
         raise SettingsError("--out", str(folder), f"it cannot be written to: {writer.trouble}")
