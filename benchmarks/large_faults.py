@@ -1,18 +1,20 @@
-"""Faults in outputs of millions of elements, of calls that are cut: `python benchmarks/large_faults.py [SIZE]`.
+"""Faults in outputs of a million elements, of calls that are cut: `python benchmarks/large_faults.py [CALL ...]`.
 
-Each fault is planted in operators of rows and of elements, forward or backward, in three dtypes, on the CPU and under
-another device name. Each is judged twice: in pieces, as large calls are, and by the
-whole output. A line a fault has how many of its cases are errors in either way, and a last table the verdicts and the
-CPU time of healthy ones. SIZE is how many elements outputs have, 2^20 where it is not given.
+Each fault is planted in each call, forward or in the gradient of the first argument, in three dtypes, on the CPU and
+under another device name. Each is judged twice: in pieces, as large calls are, and by the whole output. A line a fault
+has how many of its cases are errors in either way, and a last table the verdicts and the CPU time of healthy ones.
+Places of faults are those of the tensor in rows of 1,024 elements.
 """
 
 from __future__ import annotations
 
+import argparse
+import itertools
 import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -22,6 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
+from msgspec import Struct  # noqa: E402
 
 from pytest_probe.check import (  # noqa: E402
     Checker,
@@ -33,13 +36,41 @@ from pytest_probe.registry import Registry  # noqa: E402
 from tests.support.devices import Emulated  # noqa: E402
 
 Fault = Callable[[torch.Tensor], torch.Tensor]
-WIDTH = 1024
+WIDTH, SIZE = 1024, cuts.LARGE
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 DEVICES = ("cpu", "other")
-CALLS: dict[str, tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = {
-    "gelu": ("Functional.gelu", F.gelu),
-    "softmax": ("", lambda x: F.softmax(x, -1)),
-    "layer_norm": ("", lambda x: F.layer_norm(x, [WIDTH])),
+
+
+class Call(Struct, frozen=True):
+    """shapes are those of its tensors, of the first one first; rest are further arguments."""
+
+    function: Callable[..., torch.Tensor]
+    shapes: tuple[tuple[int, ...], ...] = ((SIZE // WIDTH, WIDTH),)
+    rest: tuple[Any, ...] = ()
+    api: str = ""
+
+    def arguments(self, dtype: torch.dtype) -> list[Any]:
+        generator = torch.Generator().manual_seed(1)
+        return [*(torch.randn(shape, generator=generator).to(dtype) for shape in self.shapes), *self.rest]
+
+
+def _rows(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    return lambda x, source, places: function(x, 0, places, source)
+
+
+_PLACES = torch.randperm(SIZE // WIDTH, generator=torch.Generator().manual_seed(2))[: SIZE // WIDTH // 2]
+_HALF = ((SIZE // WIDTH, WIDTH), (SIZE // WIDTH // 2, WIDTH))
+CALLS: dict[str, Call] = {
+    "gelu": Call(F.gelu, api="Functional.gelu"),
+    "softmax": Call(lambda x: F.softmax(x, -1)),
+    "layer_norm": Call(lambda x: F.layer_norm(x, [WIDTH])),
+    "conv2d": Call(lambda x, w: F.conv2d(x, w, padding=1), ((8, 16, 128, 64), (16, 16, 3, 3))),
+    "attention": Call(F.scaled_dot_product_attention, ((2, 32, 256, 64),) * 3),
+    "batch_norm": Call(lambda x: F.batch_norm(x, None, None, training=True), ((32, 32, 32, 32),)),
+    "avg_pool2d": Call(lambda x: F.avg_pool2d(x, 3, 1, 1), ((32, 32, 32, 32),)),
+    "scatter": Call(_rows(torch.scatter), _HALF, (_PLACES[:, None].expand(_HALF[1]),)),
+    "index_add": Call(_rows(torch.index_add), _HALF, (_PLACES,)),
+    "cumsum": Call(lambda x: torch.cumsum(x, -1)),
 }
 
 
@@ -100,20 +131,23 @@ class Planted(torch.autograd.Function):
         return context.fault(gradient) if wrong else gradient, None, None
 
 
-def planted(function: Callable[[torch.Tensor], torch.Tensor], fault: Fault, backward: bool) -> Callable[..., Any]:
+def planted(function: Callable[..., torch.Tensor], fault: Fault, backward: bool) -> Callable[..., Any]:
+    def in_rows(right: torch.Tensor) -> torch.Tensor:
+        return fault(right.reshape(-1, WIDTH)).reshape(right.shape)
+
     if backward:
-        return lambda x: function(Planted.apply(x, fault, True))
-    return lambda x: Planted.apply(function(x), fault, False)
+        return lambda x, *rest: function(Planted.apply(x, in_rows, True), *rest)
+    return lambda *given: Planted.apply(function(*given), in_rows, False)
 
 
-def verdict(name: str, dtype: torch.dtype, device: str, backward: bool, size: int, fault: Fault | None) -> str:
+def verdict(name: str, dtype: torch.dtype, device: str, backward: bool, fault: Fault | None) -> str:
     registry = Registry.default()
     registry.devices["other"] = Emulated
-    api, function = CALLS[name]
-    x = torch.randn(size // WIDTH, WIDTH, generator=torch.Generator().manual_seed(1)).to(dtype)
-    wrong = function if fault is None else planted(function, fault, backward)
+    call = CALLS[name]
+    wrong = call.function if fault is None else planted(call.function, fault, backward)
     checker = Checker(Conditions(device=device), registry)
-    found = checker.compare(wrong, function, [x], api=api, key=name, backward=backward)
+    given = call.arguments(dtype)
+    found = checker.compare(wrong, call.function, given, api=call.api, key=name, backward=backward)
     return found[-1].verdict
 
 
@@ -128,30 +162,29 @@ def both_ways(*args: Any) -> tuple[str, str]:
         return first, verdict(*args)
 
 
-def places() -> Iterator[tuple[str, torch.dtype, str, bool]]:
-    for name in CALLS:
-        for dtype in DTYPES:
-            for device in DEVICES:
-                yield from ((name, dtype, device, backward) for backward in (False, True))
+def places(names: Sequence[str]) -> Iterator[tuple[str, torch.dtype, str, bool]]:
+    yield from itertools.product(names, DTYPES, DEVICES, (False, True))
 
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    size = int(sys.argv[1]) if len(sys.argv) > 1 else 2**20
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("calls", nargs="*", metavar="CALL", help=", ".join(CALLS))
+    names = parser.parse_args().calls or [*CALLS]
     with mock.patch.object(judging, "diagnose", no_cause):
         print("| fault | cases | errors in pieces | by the whole |\n|---|---|---|---|")
         for label, fault in FAULTS.items():
-            found = [both_ways(*place, size, fault) for place in places()]
+            found = [both_ways(*place, fault) for place in places(names)]
             first, whole = (sum(pair[side] == "error" for pair in found) for side in (0, 1))
             print(f"| {label} | {len(found)} | {first} | {whole} |", flush=True)
         print("\n| healthy | verdicts | CPU s in pieces | by the whole |\n|---|---|---|---|")
-        for name in CALLS:
+        for name in names:
             verdicts, seconds = Counter[str](), [0.0, 0.0]
-            for place in (place for place in places() if place[0] == name):
+            for place in places([name]):
                 for side, least in enumerate((cuts.LARGE, sys.maxsize)):
                     start = time.process_time()
                     with mock.patch.object(cuts, "LARGE", least):
-                        verdicts[verdict(*place, size, None)] += 1
+                        verdicts[verdict(*place, None)] += 1
                     seconds[side] += time.process_time() - start
             print(f"| {name} | {dict(verdicts)} | {seconds[0]:.1f} | {seconds[1]:.1f} |", flush=True)
 

@@ -263,6 +263,7 @@ class ReferenceRuns(Struct, frozen=True):
         arguments = candidate.arguments
         leaves = arguments.tensors
         every = frozenset(floats_of(leaves)) - candidate.constant
+        with_gradient = with_gradient and bool(every)
         if with_gradient:
             run = self._differentiable(candidate, [Wanted(every, candidate.in_place), Wanted(every, True)])
             if run is not None:
@@ -284,7 +285,7 @@ class ReferenceRuns(Struct, frozen=True):
     def _differentiable(self, candidate: Candidate, tries: Sequence[Wanted]) -> tuple[Run, Wanted] | None:
         """The first run that can give gradients."""
         arguments = candidate.arguments
-        for wanted in tries:
+        for wanted in dict.fromkeys(tries):
             try:
                 run = self.framework.run(candidate.reference, arguments.args, arguments.kwargs, self.way, wanted)
             except (RuntimeError, ValueError):

@@ -38,7 +38,7 @@ BESIDE, LARGEST_PIECE = 16, 2**21
 # Pieces of lists of tensors.
 MOST_PIECES = 2**7
 # Elements of the windows that show whether a call can be cut, and the least places that a dimension must have.
-WINDOW, LEAST = 2**12, 16
+WINDOW, LEAST = 2**12, 8
 # The same of each tensor of a list.
 WINDOW_OF_EACH = 2**3
 # What another order of the same float64 operations may change, of an element and of the RMS.
@@ -170,6 +170,11 @@ class Corner(Struct, frozen=True):
     run: Run
     wanted: Wanted | None
 
+    @property
+    def has_pieces(self) -> bool:
+        """Of each output that has more than one element?"""
+        return all(name in self.cut.outputs or np.size(value) == 1 for name, value in self.run.outputs.items())
+
     def fits(self, recorded: Sequence[tuple[str, Any]]) -> bool:
         """Have the outputs of the whole call the recorded names and shapes?"""
         if not recorded:
@@ -200,15 +205,20 @@ def corner_of(
     way: Way,
     run: Callable[[Candidate], tuple[Run, Wanted | None]],
 ) -> Corner | None:
-    """A window of the call, and how it is cut; None where it cannot be. run gives the reference's run of a candidate,
-    and what that can give gradients of."""
+    """A window of the call, and how it is cut; None where it cannot be. Where an output would be a sum over the pieces,
+    as over a convolution's input channels, a cut that has pieces of it is better. run gives the reference's run of a
+    candidate, and what that can give gradients of."""
     leaves = candidate.arguments.tensors
+    found: Corner | None = None
     for cut in _possible(leaves):
         with allowing_refusal():
-            found = _Trial(calls, candidate, way, run, cut, leaves).corner()
-            if found is not None:
-                return found
-    return None
+            corner = _Trial(calls, candidate, way, run, cut, leaves).corner()
+            if corner is None:
+                continue
+            if corner.has_pieces:
+                return corner
+            found = found or corner
+    return found
 
 
 def _possible(leaves: Mapping[str, Leaf]) -> Iterator[Cut]:
