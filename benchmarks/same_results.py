@@ -289,6 +289,7 @@ def read(folder: Path) -> Iterator[dict[str, Any]]:
         for line in file:
             outcome = json.loads(re.sub(r"(?<=proc)\d+", "", line.replace(str(folder.resolve().parent), "OUT")))
             del outcome["duration"]
+            outcome.pop("parts", None)
             for answer in outcome.get("answers", ()):
                 answer.get("totals", {}).pop("seconds", None)
             for output in outcome["outputs"]:

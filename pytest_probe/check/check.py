@@ -22,6 +22,7 @@ from pytest_probe.check.kept import KeptResults
 from pytest_probe.check.lost_arguments import check_complete
 from pytest_probe.check.outcome import UNDECIDED, Checked, MeasurableCall, Measuring, PreparedCall, attempt, undecided
 from pytest_probe.check.overflow import by_statistics, recorded_overflow
+from pytest_probe.check.parts import parts_of_case, spending
 from pytest_probe.check.quantizers import recorded_quantizer
 from pytest_probe.check.replay import NO_CALL, Replay
 from pytest_probe.check.runner import AdjustInputs, CaseRunner, naming_lost_arguments
@@ -55,19 +56,24 @@ def check(case: Case, runner: CaseRunner, replay: Replay | None = None, measurin
     the call besides."""
     if replay is None:
         try:
-            recorded = case.dump.decode(case.record)
-            call = runner.completed(case, recorded)
-            source = runner.source(case, recorded)
+            with spending("inputs"):
+                recorded = case.dump.decode(case.record)
+                call = runner.completed(case, recorded)
+                source = runner.source(case, recorded)
             with naming_lost_arguments(call):
-                arguments = runner.arguments(case, call)
-                resolved = runner.resolved(case, call, arguments)
-                reference = runner.reference(resolved)
-                replay = source.replay(reference, resolved)
+                with spending("inputs"):
+                    arguments = runner.arguments(case, call)
+                with spending("reference"):
+                    resolved = runner.resolved(case, call, arguments)
+                    reference = runner.reference(resolved)
+                with spending("device"):
+                    replay = source.replay(reference, resolved)
         except DeviceMemoryError:
             raise
         except UNDECIDED as error:
             return undecided(runner.setup, case, error, in_both=True)
-    judged = Judging(runner.setup, runner.whole).of(case, replay)
+    with spending("judge"):
+        judged = Judging(runner.setup, runner.whole).of(case, replay)
     # The run serves the backward, which uses up its graph.
     forward = replay if case.direction == "forward" else None
     found = Checked(case, verdict_on(judged, runner.setup.conditions.standard), forward, judged.worst)
@@ -147,7 +153,7 @@ class Checker:
         """The verdict on a case, and what it leaves. served: what the record's other direction left, whose run is used;
         CaseRuns keeps it."""
         needed = _bytes_on_device(case)
-        with noting_interrupts():
+        with noting_interrupts(), parts_of_case() as parts:
             with attempt(self._setup(case), case) as made:
                 memory = self._setup(case).memory
                 with memory.turn(needed) as turn:
@@ -158,7 +164,8 @@ class Checker:
                         served.without_run()
                     with memory.turn_alone(needed):
                         made.found = self._in_turn(case, None)
-            return self._adjusted(case, made.found)
+            found = self._adjusted(case, made.found)
+            return replace(found, verdict=replace(found.verdict, parts=parts()))
 
     def compare(
         self,

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from msgspec.structs import replace
 
+from pytest_probe.check.parts import spending
 from pytest_probe.check.replay import Replay
 from pytest_probe.check.structure import Sides, backward_sides, named_gradients
 from pytest_probe.errors import DeviceRaised, NoKernel, NoReference, NotRecorded, Unsupported
@@ -82,9 +83,10 @@ def generated(case: Case, name: str, output: AnyArray, seed: int) -> AnyArray:
 def gradient_sides(replay: Replay, given: Mapping[str, AnyArray] | None = None) -> list[Sides]:
     """The gradients of both sides in each reading. given: those of the source, whose graph gives them once."""
     readings = list(replay.readings())
-    with no_reference("the gradient in float64"):
+    with spending("reference"), no_reference("the gradient in float64"):
         expected = [reading.reference.gradients(replay.incoming) for reading in readings]
-    actual = named_gradients(replay.source.gradients(replay) if given is None else given)
+    with spending("device"):
+        actual = named_gradients(replay.source.gradients(replay) if given is None else given)
     names = replay.reference.wanted.names if replay.reference.wanted is not None else frozenset()
     sides = ({name: value for name, value in side.items() if name in names} for side in expected)
     return [
@@ -106,7 +108,8 @@ def given_gradients(
                     name: np.broadcast_to(np.zeros((), out.dtype), out.shape) if isinstance(out, np.ndarray) else out
                     for name, out in part.actual.outputs.items()
                 }
-            found = part.source.gradients(part)
+            with spending("device"):
+                found = part.source.gradients(part)
             if alone:
                 part.actual.release()
             yield part, found

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check.borders import check_gradients_of_borders
 from pytest_probe.check.kept import Kept
+from pytest_probe.check.parts import spending
 from pytest_probe.check.replay import NO_CALL, Reference, Replay
 from pytest_probe.check.run_kinds import KINDS, Apart, ByValue, Range, by_blocks, moved, way_of
 from pytest_probe.inputs.draws import RandomStreams
@@ -149,11 +150,15 @@ class PerturbedRuns:
         device = self._device if KINDS[kind].rounds == "own dtypes" else ""
         found, self._whole = reference.kept(
             lambda: ("perturbed", kind, index, self._how, self._whole, self._incoming, device, reference.state),
-            lambda: (self._made_run(kind, index, reference), self._whole),
+            lambda: (self._timed_run(kind, index, reference), self._whole),
             lambda made: None if made[0] is None else Kept(made[0], made[1]),
             lambda kept: (dict(kept.values), kept.told),
         )
         return found
+
+    def _timed_run(self, kind: RunKind, index: int, reference: Reference) -> dict[str, AnyArray] | None:
+        with spending("runs"):
+            return self._made_run(kind, index, reference)
 
     def _made_run(self, kind: RunKind, index: int, reference: Reference) -> dict[str, AnyArray] | None:
         # Ties between 16-bit numbers are common and go to even in every kernel; a roundoff sends each one anywhere.

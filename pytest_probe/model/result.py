@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -168,6 +169,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     time and memory are there where the run measures them. place is that of the record in its dump, from 0,
     module the path of the module that made the call, and details what a report shows, for errors, warnings and the
     worst of the others, each where the run makes plots. answers are those to what the run asks besides.
+    parts are the seconds of what the check did ("inputs", "device", "reference", "runs", "judge"), of duration.
     framework and reference_framework made the calls of the device and of float64, "" where the record's own made both.
     """
 
@@ -193,6 +195,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     framework: str = ""
     reference_framework: str = ""
     answers: tuple[Answer, ...] = ()
+    parts: Mapping[str, float] = {}
 
     @classmethod
     def of(
@@ -235,6 +238,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
             framework=frameworks[0],
             reference_framework=frameworks[1],
             answers=tuple(replace(each, words=printable_line(each.words)) for each in verdict.answers),
+            parts=verdict.parts,
         )
 
     @property

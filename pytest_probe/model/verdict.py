@@ -195,7 +195,7 @@ class Verdict(Struct, frozen=True):
     kind groups skips in reports ("no kernel on the device"); reason is the whole sentence. dtype is what the case ran
     in ("float32", "bfloat16+float32" where mixed, "" without floats). replaced names the function that a project
     registered in the call's place and that was judged, "" where it was the framework's. time and memory are there where
-    a run measures them, answers where it asks more of the case.
+    a run measures them, answers where it asks more of the case; parts are seconds by what they were spent on.
     """
 
     verdict: Outcome
@@ -210,6 +210,7 @@ class Verdict(Struct, frozen=True):
     time: CaseTime | None = None
     memory: CaseMemory | None = None
     answers: tuple[Answer, ...] = ()
+    parts: Mapping[str, float] = {}
 
     @property
     def headline(self) -> str:

@@ -35,6 +35,7 @@ from pytest_probe.reports.overflows import Overflows, Place
 from pytest_probe.reports.results_file import EarlierResults, ResultsWriter, digest, results_in
 from pytest_probe.reports.running import FOLDER, clear
 from pytest_probe.reports.selected import ITEMS, read_items, selected_in
+from pytest_probe.reports.slowest import Slowest
 from pytest_probe.reports.tally import Tally
 from pytest_probe.system.text import printable, printable_line
 
@@ -48,6 +49,7 @@ class Reporting:
         self._probe = probe
         self.tally, self.answers = Tally(), Answers()
         self._overflows = Overflows()
+        self._slowest = Slowest(probe.config.option.durations, probe.config.option.durations_min or 0.0)
         # Cases that another side has, and that it has not.
         self._compared = Counter[bool]()
         self._finished = 0
@@ -191,6 +193,7 @@ class Reporting:
         self.tally.add(result, place)
         self.answers.add(result)
         self._overflows.add(result)
+        self._slowest.add(result)
         for feature in self._probe.features:
             if (compared := feature.add(result)) is not None:
                 self._compared[compared] += 1
@@ -220,6 +223,7 @@ class Reporting:
         summary = self.summary(width)
         if self._runs and not self._probe.config.getoption("no_summary", False):
             overflows = self._overflows.lines(self._place(), each=terminalreporter.verbosity > 0)
+            self._slowest.write(terminalreporter)
             terminal.summary(terminalreporter, self.tally, not_run=self.not_run, more=[*summary.lines, *overflows])
         for line in terminal.wrap(f"probe: {summary.alarm}" if summary.alarm else "", width=width):
             terminalreporter.write_line(line, red=True, bold=True)

@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_probe.check.large.cuts import Cut, Places
+from pytest_probe.check.parts import spending
 from pytest_probe.check.replay import Reference, Replay, results
 from pytest_probe.check.structure import Sides, changed_and_not_returned, changed_on_device_alone, nearest_structure
 from pytest_probe.errors import NoReference
@@ -194,7 +195,8 @@ class Pieces(Struct, frozen=True):
         found = []
         with allowing_refusal():
             for reading in self._readings(places):
-                expected = reference_results(reading, self.direction)
+                with spending("reference"):
+                    expected = reference_results(reading, self.direction)
                 own, theirs = ({f"{prefix}{name}": side[name] for name in actual} for side in (actual, expected))
                 found.append(Sides(reading, own, theirs, (), sample))
             return replace(nearest_structure(found), other_reading=None)
@@ -210,7 +212,8 @@ class Pieces(Struct, frozen=True):
         for reading in self.replay.readings():
             part = _at(reading.reference, self.cut, places)
             wanted = part.wanted if self.direction == "backward" else None
-            part = replace(part, run=part.again(part.leaves, part.way, wanted))
+            with spending("reference"):
+                part = replace(part, run=part.again(part.leaves, part.way, wanted))
             yield replace(reading, reference=part, rounded=None, incoming=incoming)
 
     def in_reading(self, sides: Sides) -> Pieces:
@@ -232,7 +235,7 @@ class Pieces(Struct, frozen=True):
             name: _Looked(self.cut, name, tests[name], self.actual[name].shape, steps.get(name)) for name in self.names
         }
         scan = _Scan(looked, int(MOST * self.cut.extent))
-        with self._threads() as pool:
+        with spending("reference"), self._threads() as pool:
             pieces = enumerate(self.cut.windows(self._arrays))
             found = in_order(pool, _AHEAD * self._cores, partial(self._seen, scan), pieces)
             through = all(seen is not None and scan.take(seen) for seen in found)

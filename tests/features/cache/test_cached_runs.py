@@ -75,7 +75,7 @@ def run_here(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
 def results(folder: Path) -> list[str]:
     """What a run found, in any order, without durations."""
     lines = (folder / "results.jsonl").read_text().splitlines()
-    return sorted(json.dumps({**json.loads(line), "duration": 0}) for line in lines)
+    return sorted(json.dumps({**json.loads(line), "duration": 0, "parts": {}}) for line in lines)
 
 
 def computed(pytester: pytest.Pytester) -> int:

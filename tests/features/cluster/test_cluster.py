@@ -43,7 +43,7 @@ def written(pytester: pytest.Pytester, folder: str = "out") -> dict[str, dict[st
 def results(pytester: pytest.Pytester, folder: str) -> dict[str, dict[str, Any]]:
     """All but durations, and details: which of many passes are shown in detail is decided in each process."""
     found = written(pytester, folder)
-    return {name: {**line, "duration": 0, "details": None} for name, line in found.items()}
+    return {name: {**line, "duration": 0, "parts": {}, "details": None} for name, line in found.items()}
 
 
 def processes(address: str, *, and_theirs: bool = False) -> list[int]:

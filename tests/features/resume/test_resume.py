@@ -28,7 +28,7 @@ RUN = ("--probe-dump=dump.json", "--probe-device=cpu")
 def results(pytester: pytest.Pytester, folder: str = "out") -> list[str]:
     """What a run found, in any order, without durations."""
     lines = (pytester.path / folder / "results.jsonl").read_text().splitlines()
-    return sorted(json.dumps({**json.loads(line), "duration": 0}) for line in lines)
+    return sorted(json.dumps({**json.loads(line), "duration": 0, "parts": {}}) for line in lines)
 
 
 def result(pytester: pytest.Pytester, api: str) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def alike(make_dump: DumpMaker) -> Path:
 
 def results(pytester: pytest.Pytester, folder: str = "out") -> dict[str, dict[str, Any]]:
     lines = map(json.loads, (pytester.path / folder / "results.jsonl").read_text().splitlines())
-    return {line["id"].partition("::")[2]: {**line, "duration": 0} for line in lines}
+    return {line["id"].partition("::")[2]: {**line, "duration": 0, "parts": {}} for line in lines}
 
 
 @pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
