@@ -244,7 +244,12 @@ def yields_table(pieces: list[Piece]) -> str:
         for of in columns
         for kind in (lambda piece: piece.first, lambda piece: piece.needed, lambda piece: piece.lets_through)
     ]
-    lines += [f"| {row.name} | {' | '.join(f'{each[row.name]:,}' for each in counted)} |" for row in EXPLANATIONS]
+    of_rows = {row.name: [each[row.name] for each in counted] for row in EXPLANATIONS}
+    lines += [
+        f"| {name} | {' | '.join(f'{count:,}' for count in counts)} |"
+        for name, counts in of_rows.items()
+        if any(counts)
+    ]
     return "\n".join(lines)
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pytest_probe.check.both_sides import BothSides, Reference, results
 from pytest_probe.check.perturbed import OutputRuns, Perturbation, PerturbedRuns
-from pytest_probe.check.replay import Reference, Replay, results
 from pytest_probe.model.comparison import NOWHERE, Assumption, Comparison
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Jitter, Steps, Way, with_leaves, with_value
@@ -38,7 +38,7 @@ class Alternative(Struct, frozen=True):
 class Alternatives(Struct):
     """The alternatives of one case, each computed once for all its outputs."""
 
-    replay: Replay
+    replay: BothSides
     perturbation: Perturbation
     _made: dict[Assumption, Alternative | None] = field(default_factory=dict)
 
@@ -115,7 +115,7 @@ def _array(found: Results, name: str) -> AnyArray | None:
     return widen(array) if is_floating(array.dtype) else array
 
 
-def with_arguments(replay: Replay, direction: Direction, values: Mapping[str, Any]) -> dict[str, AnyArray]:
+def with_arguments(replay: BothSides, direction: Direction, values: Mapping[str, Any]) -> dict[str, AnyArray]:
     """The outputs, or gradients, of the reference with other values in some places; {} where it does not run so."""
     reference = replay.reference
     if reference.is_partial:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pytest_probe.check.replay import Reference, results
+from pytest_probe.check.both_sides import Reference, results
 from pytest_probe.errors import NoReference
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.user_errors import no_reference

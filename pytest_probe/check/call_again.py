@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.check import Case, Checked
+from pytest_probe.check.both_sides import BothSides
 from pytest_probe.check.conditions import Setup
-from pytest_probe.check.replay import Replay
 from pytest_probe.check.sources import DeviceSource
 from pytest_probe.check.structure import named_gradients
 from pytest_probe.errors import DeviceRaised, NoKernel, Unsupported
@@ -70,7 +70,7 @@ class Call:
     """unsteady are the elements of outputs that hang on memory which is not the call's, or on chance."""
 
     def __init__(self, checked: Checked, setup: Setup) -> None:
-        replay = checked.forward if isinstance(checked.forward, Replay) else None
+        replay = checked.forward if isinstance(checked.forward, BothSides) else None
         if checked.case.direction == "backward" or replay is None:
             assert checked.worst is not None
             replay = checked.worst.replay

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
+from pytest_probe.check.both_sides import NO_CALL, BothSides
 from pytest_probe.check.conditions import Conditions, Setup
 from pytest_probe.check.device_memory import Waiting, noting_device_memory
 from pytest_probe.check.judging import Judging, verdict_on
-from pytest_probe.check.kept import KeptResults
 from pytest_probe.check.lost_arguments import check_complete
 from pytest_probe.check.outcome import UNDECIDED, Checked, MeasurableCall, Measuring, PreparedCall, attempt, undecided
 from pytest_probe.check.overflow import by_statistics, recorded_overflow
 from pytest_probe.check.parts import parts_of_case, spending
 from pytest_probe.check.quantizers import recorded_quantizer
-from pytest_probe.check.replay import NO_CALL, Replay
+from pytest_probe.check.reference_cache import CachedResults
 from pytest_probe.check.runner import AdjustInputs, CaseRunner, naming_lost_arguments
 from pytest_probe.check.sources import CallerResult, replayed, settled_on_cpu
 from pytest_probe.check.stored_outputs import StoredOutputs, check_gradients
@@ -51,7 +51,9 @@ if TYPE_CHECKING:
 AdjustVerdict = Callable[[Case, Verdict], Verdict | None]
 
 
-def check(case: Case, runner: CaseRunner, replay: Replay | None = None, measuring: Measuring | None = None) -> Checked:
+def check(
+    case: Case, runner: CaseRunner, replay: BothSides | None = None, measuring: Measuring | None = None
+) -> Checked:
     """A case from its record to its verdict. replay: both sides, where they have run already; measuring: what measures
     the call besides."""
     if replay is None:
@@ -127,7 +129,7 @@ class Checker:
     def _setup(self, case: Case) -> Setup:
         return self.setup if case.pair is not None else self.setup_of(case.dump.framework)
 
-    def _runner(self, case: Case, cached: KeptResults | None = None) -> CaseRunner:
+    def _runner(self, case: Case, cached: CachedResults | None = None) -> CaseRunner:
         return CaseRunner(self._setup(case), self._adjust_inputs, cached)
 
     def timed_again(self, checked: Checked) -> CaseTime:
@@ -312,14 +314,14 @@ class Checker:
                 # The backward of a record whose forward could not run is undecided for the same reason.
                 found = undecided(setup, case, forward, in_both=True)
             elif found is None:
-                replay = forward.with_cached(cached) if isinstance(forward, Replay) else None
+                replay = forward.with_cached(cached) if isinstance(forward, BothSides) else None
                 found = check(case, runner, replay, self.conditions.measuring)
-                if self.conditions.standard == Finite.name and isinstance(found.forward, Replay):
+                if self.conditions.standard == Finite.name and isinstance(found.forward, BothSides):
                     notes = (*found.verdict.notes, *recorded_overflow(found.forward.reference.call))
                     found = replace(found, verdict=replace(found.verdict, notes=notes))
         return found.without_run() if setup.memory.crowds(_bytes_on_device(case)) else found
 
-    def _without_sides(self, case: Case, runner: CaseRunner, forward: Replay | ProbeError | None) -> Checked | None:
+    def _without_sides(self, case: Case, runner: CaseRunner, forward: BothSides | ProbeError | None) -> Checked | None:
         """What needs no reference: a run that measures only, a quantiser, or an overflow that a record's statistics
         tell. Raises Unsupported where a dump has not what is to be judged. forward is what the record's forward left.
         """
@@ -341,12 +343,12 @@ class Checker:
             return None
         told = by_statistics(case, runner) if conditions.standard == Finite.name and case.pair is None else None
         if told is None and case.direction == "backward":
-            source = forward.source if isinstance(forward, Replay) else None
+            source = forward.source if isinstance(forward, BothSides) else None
             check_gradients(source.call if isinstance(source, StoredOutputs) else case.dump.decode(case.record))
         return None if told is None else Checked(case, told)
 
     @contextmanager
-    def _caching(self, case: Case) -> Iterator[KeptResults | None]:
+    def _caching(self, case: Case) -> Iterator[CachedResults | None]:
         """What earlier runs kept of the case, and what this one adds."""
         cached = self._setup(case).cached(case)
         try:

@@ -10,13 +10,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.check.alternatives import Alternatives, with_arguments
+from pytest_probe.check.both_sides import BothSides, Reference, results
 from pytest_probe.check.dependence import Dependence
 from pytest_probe.check.large.cuts import is_large
 from pytest_probe.check.large.pieces import Sampled
 from pytest_probe.check.perturbed import OutputRuns, Perturbation, PerturbedRuns
 from pytest_probe.check.prepare import cast_of, default_dtype, narrow_dtype, python_numbers
-from pytest_probe.check.replay import Reference, Replay, results
-from pytest_probe.check.structure import Sides
+from pytest_probe.check.structure import OutputPairs
 from pytest_probe.model.comparison import Assumption, Choice, ComparedCase, Comparison, KernelsInside, OwnResult
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Array, BoundCall, Leaf, Way, floats_of
@@ -45,7 +45,7 @@ _CASTS = 3
 class CaseEvidence(OutputRuns, frozen=True):
     """Runs of one output of a replay, its alternatives, and the CPU's own result where that is another device."""
 
-    replay: Replay
+    replay: BothSides
     direction: Direction
     alternatives: Alternatives
     dependence: Dependence
@@ -121,7 +121,7 @@ class CaseEvidence(OutputRuns, frozen=True):
         return _kept_on_cpu(self.replay, self.direction).get(self.name)
 
 
-def _kept_on_cpu(replay: Replay, direction: Direction) -> Mapping[str, AnyArray]:
+def _kept_on_cpu(replay: BothSides, direction: Direction) -> Mapping[str, AnyArray]:
     """What the reference's function gives by the CPU's kernels; nothing where there are none."""
     reference, incoming = replay.reference, replay.incoming
     with allowing_refusal():
@@ -131,7 +131,7 @@ def _kept_on_cpu(replay: Replay, direction: Direction) -> Mapping[str, AnyArray]
     return {}
 
 
-def _on_cpu(replay: Replay, direction: Direction) -> dict[str, AnyArray]:
+def _on_cpu(replay: BothSides, direction: Direction) -> dict[str, AnyArray]:
     reference = replay.reference
     cpu = reference.framework.host()
     if direction == "backward":
@@ -140,7 +140,7 @@ def _on_cpu(replay: Replay, direction: Direction) -> dict[str, AnyArray]:
 
 
 def comparisons(
-    sides: Sides, direction: Direction, seed: int, *, by_class: bool
+    sides: OutputPairs, direction: Direction, seed: int, *, by_class: bool
 ) -> Iterator[Comparison | OutputVerdict]:
     """A comparison for every output that both sides have; a verdict where shapes or dtypes already differ.
 
@@ -221,7 +221,7 @@ def comparisons(
 
 
 def _compared_case(
-    replay: Replay,
+    replay: BothSides,
     call: BoundCall,
     direction: Direction,
     floats: Mapping[str, np.dtype[Any]],

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.check import user_code
+from pytest_probe.check.both_sides import FLOAT64
 from pytest_probe.check.device_memory import DeviceMemory, Waiting
-from pytest_probe.check.replay import FLOAT64
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.mapping.framework import by_other
 from pytest_probe.model.case import Case
@@ -29,8 +29,8 @@ from pytest_probe.standards.diagnosis import Depth
 from pytest_probe.system.machine import share_cores
 
 if TYPE_CHECKING:
-    from pytest_probe.check.kept import KeptResults, ReferenceCache
     from pytest_probe.check.outcome import Measuring
+    from pytest_probe.check.reference_cache import CachedResults, ReferenceCache
     from pytest_probe.frameworks.base import Framework
     from pytest_probe.registry import Registry
 
@@ -247,7 +247,7 @@ class Setup:
         place = self.reference_framework.device(self.conditions.reference_device, "--probe-reference-device").name
         return replace(FLOAT64, place=place)
 
-    def cached(self, case: Case) -> KeptResults | None:
+    def cached(self, case: Case) -> CachedResults | None:
         """What earlier runs kept of the case's reference side; None without a cache or a reference side, and for
         functions and calls that no record names."""
         if (

@@ -9,8 +9,8 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_probe.check.kept import Kept
-from pytest_probe.check.replay import Replay, results
+from pytest_probe.check.both_sides import BothSides, results
+from pytest_probe.check.reference_cache import CachedResult
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Leaf
 from pytest_probe.numerics.arrays import blocks
@@ -60,7 +60,7 @@ class Counts(Struct):
 class Dependence(Struct):
     """What the outputs of one case depend on. A run for each dimension of each argument, made once for all outputs."""
 
-    replay: Replay
+    replay: BothSides
     direction: Direction
     _counts: dict[str, Counts] | None = field(default=None)
 
@@ -74,7 +74,7 @@ class Dependence(Struct):
                 self._counts = reference.kept(
                     lambda: ("dependence", self.direction, incoming, reference.wanted, reference.changed),
                     self._measured,
-                    lambda counts: Kept({}, {name: [one.apart, one.values] for name, one in counts.items()}),
+                    lambda counts: CachedResult({}, {name: [one.apart, one.values] for name, one in counts.items()}),
                     lambda kept: {name: Counts(apart, values) for name, (apart, values) in kept.told.items()},
                 )
         return self._counts[name].terms() if name in self._counts else None

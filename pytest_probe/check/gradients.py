@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import numpy as np
 from msgspec.structs import replace
 
+from pytest_probe.check.both_sides import BothSides
 from pytest_probe.check.parts import spending
-from pytest_probe.check.replay import Replay
-from pytest_probe.check.structure import Sides, backward_sides, named_gradients
+from pytest_probe.check.structure import OutputPairs, backward_sides, named_gradients
 from pytest_probe.errors import DeviceRaised, NoKernel, NoReference, NotRecorded, Unsupported
 from pytest_probe.inputs.draws import RecordStreams
 from pytest_probe.inputs.generated import generate_in
@@ -26,7 +26,7 @@ Part = TypeVar("Part")
 _GENERATED = "incoming gradients are generated: the dump has none"
 
 
-def backward_replays(case: Case, replay: Replay, seed: int) -> Iterator[Replay]:
+def backward_replays(case: Case, replay: BothSides, seed: int) -> Iterator[BothSides]:
     """The replays whose gradients are judged, with their incoming gradients: each is made when it is asked for, since
     a graph takes memory until it has given its gradients. Raises Unsupported where there is no gradient to judge."""
     if replay.reference.call.unrecorded:
@@ -80,7 +80,7 @@ def generated(case: Case, name: str, output: AnyArray, seed: int) -> AnyArray:
     return generate_in(spec, RecordStreams(case.record.name, seed).at(f"grad.{name}"), spec.dtype)
 
 
-def gradient_sides(replay: Replay, given: Mapping[str, AnyArray] | None = None) -> list[Sides]:
+def gradient_sides(replay: BothSides, given: Mapping[str, AnyArray] | None = None) -> list[OutputPairs]:
     """The gradients of both sides in each reading. given: those of the source, whose graph gives them once."""
     readings = list(replay.readings())
     with spending("reference"), no_reference("the gradient in float64"):
@@ -95,12 +95,12 @@ def gradient_sides(replay: Replay, given: Mapping[str, AnyArray] | None = None) 
 
 
 def given_gradients(
-    case: Case, replay: Replay, seed: int, *, alone: bool = False
-) -> list[tuple[Replay, dict[str, AnyArray]]]:
+    case: Case, replay: BothSides, seed: int, *, alone: bool = False
+) -> list[tuple[BothSides, dict[str, AnyArray]]]:
     """The replays whose gradients are judged, and the gradients that the source gives for each; alone: what its run
     gave besides is let go."""
 
-    def parts() -> Iterator[tuple[Replay, dict[str, AnyArray]]]:
+    def parts() -> Iterator[tuple[BothSides, dict[str, AnyArray]]]:
         for part in backward_replays(case, replay, seed):
             if alone:
                 # Of large outputs shapes and dtypes are enough, and their memory is needed.
@@ -131,7 +131,7 @@ def unless_refused(parts: Iterator[Part], noted: Callable[[Part, str], Part]) ->
     return found
 
 
-def large_gradients(case: Case, replay: Replay, seed: int) -> tuple[Replay, dict[str, AnyArray]]:
+def large_gradients(case: Case, replay: BothSides, seed: int) -> tuple[BothSides, dict[str, AnyArray]]:
     """Of a large call: the replay with its incoming gradient, and the gradients that the source gives for it."""
     parts = given_gradients(case, replay, seed, alone=True)
     first = parts[0][0]

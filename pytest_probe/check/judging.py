@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_probe.check.both_sides import BothSides, Reference, results
 from pytest_probe.check.comparisons import comparisons
 from pytest_probe.check.conditions import Setup
 from pytest_probe.check.determinism import Repeats
@@ -24,10 +25,9 @@ from pytest_probe.check.large.sampler import Sampler, compared_in_samples
 from pytest_probe.check.pair_metrics import baseline_metrics, crc
 from pytest_probe.check.perturbed import OutputRuns
 from pytest_probe.check.reference import other_reading
-from pytest_probe.check.replay import Reference, Replay, results
 from pytest_probe.check.structure import (
-    Compared,
-    Sides,
+    OutputPairs,
+    PairedOutputs,
     backward_sides,
     changed_and_not_returned,
     forward_sides,
@@ -61,14 +61,14 @@ PART = 1 << 20
 UNREADABLE = (TypeError, ValueError, LookupError, AttributeError)
 
 
-class Judged(Struct, frozen=True):
+class OutputVerdicts(Struct, frozen=True):
     """The verdicts on a case's outputs, and both sides of the worst and of all; replay has the arguments that a report
     shows, notes tell how several runs differ."""
 
     outputs: tuple[OutputVerdict, ...]
-    worst: Sides | None
-    replay: Replay
-    compared: Compared
+    worst: OutputPairs | None
+    replay: BothSides
+    compared: PairedOutputs
     notes: tuple[str, ...] = ()
 
 
@@ -78,13 +78,13 @@ class Judging(Struct, frozen=True):
     setup: Setup
     whole: Callable[[Reference], Reference]
 
-    def of(self, case: Case, replay: Replay) -> Judged:
+    def of(self, case: Case, replay: BothSides) -> OutputVerdicts:
         """The verdicts on a case: of a call that is cut by its pieces, and in full where these do not show that all is
         right. Where the whole is too large for that, what a sample shows counts."""
         if replay.reference.corner is None:
             return self.judged(case, self.paired(case, replay))
         # Replays, and what the source gave for each.
-        parts: Sequence[tuple[Replay, Mapping[str, AnyArray]]]
+        parts: Sequence[tuple[BothSides, Mapping[str, AnyArray]]]
         if case.direction == "forward":
             parts = [(replay, results(replay.actual, changed_and_not_returned(replay)))]
         else:
@@ -99,23 +99,25 @@ class Judging(Struct, frozen=True):
                 raise
             return found
 
-    def _in_full(self, case: Case, parts: Sequence[tuple[Replay, Mapping[str, AnyArray]]]) -> Compared:
-        whole: list[tuple[Replay, Mapping[str, AnyArray]]] = []
+    def _in_full(self, case: Case, parts: Sequence[tuple[BothSides, Mapping[str, AnyArray]]]) -> PairedOutputs:
+        whole: list[tuple[BothSides, Mapping[str, AnyArray]]] = []
         for part, given in parts:
             reference = self.whole(part.reference)
             rounded = part.rounded and other_reading(reference)
             whole.append((replace(part, reference=reference, rounded=rounded), given))
         if case.direction == "forward":
             return self.paired(case, whole[0][0])
-        return Compared.of(*(nearest_structure(gradient_sides(part, given)) for part, given in whole))
+        return PairedOutputs.of(*(nearest_structure(gradient_sides(part, given)) for part, given in whole))
 
-    def _in_pieces(self, case: Case, parts: Sequence[tuple[Replay, Mapping[str, AnyArray]]]) -> Judged | None:
+    def _in_pieces(
+        self, case: Case, parts: Sequence[tuple[BothSides, Mapping[str, AnyArray]]]
+    ) -> OutputVerdicts | None:
         """The verdicts of the pieces; None where both sides differ in structure, or the judge of the API looks at more
         than elements."""
-        found: list[Sides] = []
+        found: list[OutputPairs] = []
         notes: tuple[str, ...] = ()
         for replay, actual in parts:
-            promised = with_promises(Sides(replay, {}, {}, ()), self.setup)
+            promised = with_promises(OutputPairs(replay, {}, {}, ()), self.setup)
             pieces = Pieces.of(promised.replay, case.direction, actual, case.record.name)
             sides = None if promised.structural or pieces is None else self._places(case, pieces)
             if sides is None or pieces is None:
@@ -123,11 +125,11 @@ class Judging(Struct, frozen=True):
             found += sides
             notes = pieces.notes
         given = {name: value for _, actual in parts for name, value in actual.items()}
-        compared = Compared(found[0].replay, given, tuple(found))
+        compared = PairedOutputs(found[0].replay, given, tuple(found))
         outputs, worst = self._outputs(case, compared)
-        return Judged(outputs, worst, worst.replay, compared, notes)
+        return OutputVerdicts(outputs, worst, worst.replay, compared, notes)
 
-    def _places(self, case: Case, pieces: Pieces) -> tuple[Sides, ...] | None:
+    def _places(self, case: Case, pieces: Pieces) -> tuple[OutputPairs, ...] | None:
         """Both sides where elements are judged: drawn ones, and if these pass those that they leave open."""
         drawn = pieces.drawn()
         if drawn is None:
@@ -150,18 +152,20 @@ class Judging(Struct, frozen=True):
                 found[verdict.name.removeprefix("grad.")] = evidence.source.steps_of
         return pieces.in_reading(drawn).judged_places(drawn, known, found)
 
-    def paired(self, case: Case, replay: Replay) -> Compared:
+    def paired(self, case: Case, replay: BothSides) -> PairedOutputs:
         """Both sides' outputs in the case's direction, or their gradients: a graph gives these once."""
         if replay.reference.contraction is not None:
             return self._in_samples(case, replay)
         if case.direction == "forward":
             sides = nearest_structure([forward_sides(reading) for reading in replay.readings()])
-            return Compared.of(with_promises(sides, self.setup))
+            return PairedOutputs.of(with_promises(sides, self.setup))
         parts = backward_replays(case, replay, self.setup.conditions.seed)
         found = (with_gradients_promised(nearest_structure(gradient_sides(part))) for part in parts)
-        return Compared.of(*unless_refused(found, lambda side, words: replace(side, replay=side.replay.noted(words))))
+        return PairedOutputs.of(
+            *unless_refused(found, lambda side, words: replace(side, replay=side.replay.noted(words)))
+        )
 
-    def _in_samples(self, case: Case, replay: Replay) -> Compared:
+    def _in_samples(self, case: Case, replay: BothSides) -> PairedOutputs:
         conditions, contraction = self.setup.conditions, replay.reference.contraction
         assert contraction is not None
         if case.direction == "backward":
@@ -176,16 +180,16 @@ class Judging(Struct, frozen=True):
         whole, *samples = compared.sides
         return replace(compared, sides=(with_promises(whole, self.setup), *samples))
 
-    def judged(self, case: Case, compared: Compared) -> Judged:
+    def judged(self, case: Case, compared: PairedOutputs) -> OutputVerdicts:
         """The verdicts on all outputs; of several runs, where the device makes them."""
         # What draws random numbers, or leaves memory as it was, is made to differ.
         differs = not classes_of(compared.replay.reference.candidate.name).isdisjoint(("random", "uninitialised"))
         if self.setup.conditions.repeat > 1 and compared.replay.source.runs_again and not differs:
             return self._repeated(case, compared)
         outputs, worst = self._outputs(case, compared)
-        return Judged(outputs, worst, compared.replay if len(compared.sides) > 1 else worst.replay, compared)
+        return OutputVerdicts(outputs, worst, compared.replay if len(compared.sides) > 1 else worst.replay, compared)
 
-    def _outputs(self, case: Case, compared: Compared) -> tuple[tuple[OutputVerdict, ...], Sides]:
+    def _outputs(self, case: Case, compared: PairedOutputs) -> tuple[tuple[OutputVerdict, ...], OutputPairs]:
         """The verdict on each output, and both sides of the worst."""
         judged = []
         for sides in compared.sides:
@@ -204,7 +208,7 @@ class Judging(Struct, frozen=True):
         worst = max(judged, key=lambda item: max((SEVERITY[output.verdict] for output in item[1]), default=-1))
         return tuple(output for _, outputs in judged for output in outputs), worst[0]
 
-    def _by_sides(self, case: Case, sides: Sides) -> tuple[OutputVerdict, ...]:
+    def _by_sides(self, case: Case, sides: OutputPairs) -> tuple[OutputVerdict, ...]:
         try:
             judged = self._by_rule(case, sides, by_class=True)
         except UNREADABLE as error:
@@ -221,7 +225,7 @@ class Judging(Struct, frozen=True):
             judged = tuple(map(sides.sample.placed, judged))
         return (*sides.structural, *judged)
 
-    def _by_rule(self, case: Case, sides: Sides, *, by_class: bool) -> tuple[OutputVerdict, ...]:
+    def _by_rule(self, case: Case, sides: OutputPairs, *, by_class: bool) -> tuple[OutputVerdict, ...]:
         """The verdicts of the rule that an API has."""
         asked = comparisons(sides, case.direction, self.setup.conditions.seed, by_class=by_class)
         drawn = case.demands is not None and case.demands.drawn and not sides.replay.reference.candidate.replaced
@@ -265,36 +269,36 @@ class Judging(Struct, frozen=True):
             verdict = replace(verdict, baseline=baseline_metrics(comparison, verdict))
         return verdict
 
-    def _repeated(self, case: Case, compared: Compared) -> Judged:
+    def _repeated(self, case: Case, compared: PairedOutputs) -> OutputVerdicts:
         """The worst verdict on each output of several runs, with how far they lie apart."""
         repeats = Repeats()
-        worst: Sides | None = None
+        worst: OutputPairs | None = None
         for number in range(self.setup.conditions.repeat):
             compared = self._again(case, compared) if number else compared
             # A run that is like another, bit for bit, has its verdict.
             if repeats.add(compared.actual):
                 outputs, sides = self._outputs(case, compared)
                 worst = sides if repeats.judged(outputs) else worst
-        return Judged(repeats.outputs(), worst, compared.replay, compared, repeats.notes())
+        return OutputVerdicts(repeats.outputs(), worst, compared.replay, compared, repeats.notes())
 
-    def _again(self, case: Case, compared: Compared) -> Compared:
+    def _again(self, case: Case, compared: PairedOutputs) -> PairedOutputs:
         """Both sides of another run of the device, beside the same reference."""
         if case.direction == "backward" and compared.replay.reference.contraction is None:
-            found: list[Sides] = []
+            found: list[OutputPairs] = []
             for sides in compared.sides:
                 replay = replace(sides.replay, actual=sides.replay.source.forward(sides.replay.reference))
                 actual = named_gradients(replay.source.gradients(replay))
                 found.append(with_gradients_promised(backward_sides(replay, actual, sides.expected)))
-            return Compared.of(*found)
+            return PairedOutputs.of(*found)
         replay = compared.replay
         replay = replace(replay, actual=replay.source.forward(replay.reference))
         if replay.reference.contraction is not None:
             return self.paired(case, replay)
-        return Compared.of(with_promises(forward_sides(replay), self.setup))
+        return PairedOutputs.of(with_promises(forward_sides(replay), self.setup))
 
 
 def _with_crc_of_whole(
-    sides: Sides, outputs: tuple[OutputVerdict, ...], compared: Compared
+    sides: OutputPairs, outputs: tuple[OutputVerdict, ...], compared: PairedOutputs
 ) -> tuple[OutputVerdict, ...]:
     """Metrics are of a sample, the bits of all that the device gave."""
     if sides.sample is None:
@@ -310,7 +314,7 @@ def _with_crc_of_whole(
     )
 
 
-def verdict_on(judged: Judged, standard: str) -> Verdict:
+def verdict_on(judged: OutputVerdicts, standard: str) -> Verdict:
     """That of the worst output, with the arguments where a report shows them."""
     outcome, reason = conclusion(judged.outputs)
     shared = judged.replay.reference.candidate.shared
@@ -333,7 +337,7 @@ def verdict_on(judged: Judged, standard: str) -> Verdict:
     return Verdict(outcome, standard, reason, "", "+".join(names), judged.outputs, rows, notes, replaced)
 
 
-def argument_rows(replay: Replay) -> tuple[ArgumentRow, ...]:
+def argument_rows(replay: BothSides) -> tuple[ArgumentRow, ...]:
     """The argument table of a report."""
     found: list[ArgumentRow] = []
 

@@ -15,9 +15,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_probe.check.both_sides import BothSides, Reference
 from pytest_probe.check.conditions import Setup
-from pytest_probe.check.replay import Reference, Replay
-from pytest_probe.check.structure import Compared, Sides
+from pytest_probe.check.structure import OutputPairs, PairedOutputs
 from pytest_probe.errors import (
     CompilerFailed,
     DeviceRaised,
@@ -61,7 +61,7 @@ class MeasurableCall(Protocol):
 class Measuring(Protocol):
     """What finds the call of a case to measure."""
 
-    def of_replay(self, case: Case, replay: Replay, setup: Setup) -> MeasurableCall:
+    def of_replay(self, case: Case, replay: BothSides, setup: Setup) -> MeasurableCall:
         """That of a case whose record ran, for its results to be judged. Raises DeviceRaised where it has no
         gradients."""
 
@@ -104,11 +104,11 @@ class Checked(Struct, frozen=True):
 
     case: Case
     verdict: Verdict
-    forward: Replay | ProbeError | None = None
-    worst: Sides | None = None
+    forward: BothSides | ProbeError | None = None
+    worst: OutputPairs | None = None
     cause: BaseException | None = None
     subject: MeasurableCall | None = None
-    compared: Compared | None = None
+    compared: PairedOutputs | None = None
     remarks: Sequence[str] = ()
 
     def serves(self, case: Case) -> bool:
@@ -123,7 +123,7 @@ class Checked(Struct, frozen=True):
     def without_run(self) -> Checked:
         """It without the run for its sibling, whose tensors the device has back."""
         for replay in (self.forward, None if self.worst is None else self.worst.replay):
-            if isinstance(replay, Replay):
+            if isinstance(replay, BothSides):
                 replay.actual.release()
         return replace(self, forward=None)
 

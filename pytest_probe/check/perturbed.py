@@ -11,9 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.check.borders import check_gradients_of_borders
-from pytest_probe.check.kept import Kept
+from pytest_probe.check.both_sides import NO_CALL, BothSides, Reference
 from pytest_probe.check.parts import spending
-from pytest_probe.check.replay import NO_CALL, Reference, Replay
+from pytest_probe.check.reference_cache import CachedResult
 from pytest_probe.check.run_kinds import KINDS, Apart, ByValue, Range, by_blocks, moved, way_of
 from pytest_probe.inputs.draws import RandomStreams
 from pytest_probe.model.comparison import Evidence, RunKind
@@ -62,7 +62,7 @@ class PerturbedRuns:
     """Perturbed runs of one case's reference, each made once and kept for all its outputs. readings are the reference
     and its other reading."""
 
-    def __init__(self, replay: Replay, perturbation: Perturbation) -> None:
+    def __init__(self, replay: BothSides, perturbation: Perturbation) -> None:
         self._readings = [reading.reference for reading in replay.readings()]
         self._incoming, self._device = replay.incoming, replay.source.name
         self._how = perturbation
@@ -107,7 +107,7 @@ class PerturbedRuns:
             runs += self._read
         return [run[name] for run in runs if name in run]
 
-    def steps_of(self, part: Replay) -> Mapping[str, AnyArray]:
+    def steps_of(self, part: BothSides) -> Mapping[str, AnyArray]:
         """What the known 16-bit steps give of a part of the call, on exact inputs; empty where they refuse."""
         reference, way = part.reference, self._way("narrow_steps", self._reference)
         with allowing_refusal():
@@ -151,7 +151,7 @@ class PerturbedRuns:
         found, self._whole = reference.kept(
             lambda: ("perturbed", kind, index, self._how, self._whole, self._incoming, device, reference.state),
             lambda: (self._timed_run(kind, index, reference), self._whole),
-            lambda made: None if made[0] is None else Kept(made[0], made[1]),
+            lambda made: None if made[0] is None else CachedResult(made[0], made[1]),
             lambda kept: (dict(kept.values), kept.told),
         )
         return found
@@ -220,7 +220,7 @@ class PerturbedRuns:
             found = reference.kept(
                 lambda: ("kernels", self._how.direction, self._incoming, reference.state),
                 lambda: reference.framework.kernels(self._run_on_cpu),
-                lambda made: Kept({}, made),
+                lambda made: CachedResult({}, made),
                 lambda kept: tuple((name, single) for name, single in kept.told),
             )
         return found if any(single for _, single in found) else ()

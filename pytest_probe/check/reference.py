@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
 from pytest_probe.check.borders import check_outputs_of_borders
-from pytest_probe.check.kept import Keep, Kept, KeptResults, Made, kept_run, taken_run
+from pytest_probe.check.both_sides import FLOAT64, NO_CALL, Candidate, Reference
 from pytest_probe.check.large.cuts import Corner, corner_of, is_large
 from pytest_probe.check.prepare import (
     default_dtype,
@@ -22,7 +22,7 @@ from pytest_probe.check.prepare import (
     sizes_by_float,
     with_rounded_floats,
 )
-from pytest_probe.check.replay import FLOAT64, NO_CALL, Candidate, Reference
+from pytest_probe.check.reference_cache import CachedResult, CachedResults, Keep, Made, kept_run, taken_run
 from pytest_probe.check.resolve import Resolved
 from pytest_probe.check.structure import (
     check_wide,
@@ -63,7 +63,7 @@ class ReferenceRuns(Struct, frozen=True):
     framework: Framework
     way: Way = FLOAT64
     memory: int = 1 << 62
-    cached: KeptResults | None = None
+    cached: CachedResults | None = None
     cuts: bool = False
     device_framework: Calls | None = None
 
@@ -189,7 +189,7 @@ class ReferenceRuns(Struct, frozen=True):
             candidate,
             ("bytes inside",),
             counted,
-            lambda made: Kept({}, made) if 0 < made <= limit else None,
+            lambda made: CachedResult({}, made) if 0 < made <= limit else None,
             lambda found: int(found.told),
         )
 
@@ -253,7 +253,7 @@ class ReferenceRuns(Struct, frozen=True):
         what: tuple[Any, ...],
         compute: Callable[[], Made],
         keep: Keep[Made],
-        take: Callable[[Kept], Made],
+        take: Callable[[CachedResult], Made],
     ) -> Made:
         key = None if self.cached is None else candidate.key(self.cached, candidate.arguments.tensors, self.way)
         return compute() if self.cached is None or key is None else self.cached.of(key, what, compute, keep, take)

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
+from pytest_probe.check.both_sides import NO_CALL, Candidate
 from pytest_probe.check.conditions import Setup
 from pytest_probe.check.large.contractions import Contraction, contraction, cut
 from pytest_probe.check.prepare import (
@@ -24,7 +25,6 @@ from pytest_probe.check.prepare import (
     with_float32,
     within_float32,
 )
-from pytest_probe.check.replay import NO_CALL, Candidate
 from pytest_probe.errors import SettingsError, UnknownAPI
 from pytest_probe.frameworks.base import API, LookedUp
 from pytest_probe.model.case import Demands, Pair

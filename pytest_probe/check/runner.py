@@ -9,11 +9,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
+from pytest_probe.check.both_sides import Reference
 from pytest_probe.check.conditions import Setup
-from pytest_probe.check.kept import KeptResults
 from pytest_probe.check.lost_arguments import Completing
 from pytest_probe.check.reference import ReferenceRuns
-from pytest_probe.check.replay import Reference
+from pytest_probe.check.reference_cache import CachedResults
 from pytest_probe.check.resolve import Resolved, Resolver
 from pytest_probe.check.sources import DeviceSource, possible_autocast
 from pytest_probe.check.stored_outputs import AFTER_THE_CALL, StoredOutputs, check_stored
@@ -35,7 +35,7 @@ class CaseRunner(Struct, frozen=True):
 
     setup: Setup
     adjust_inputs: AdjustInputs | None = None
-    cached: KeptResults | None = None
+    cached: CachedResults | None = None
 
     def decoded(self, case: Case) -> Call:
         """The record's call, completed; of two functions that are compared NO_CALL."""

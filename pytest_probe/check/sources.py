@@ -11,10 +11,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_probe.check.both_sides import BothSides, Reference, Source
 from pytest_probe.check.device_memory import noting_device_memory
 from pytest_probe.check.prepare import rounded_leaves
 from pytest_probe.check.reference import other_reading
-from pytest_probe.check.replay import Reference, Replay, Source
 from pytest_probe.check.resolve import Resolved
 from pytest_probe.check.structure import described, dtypes_fit, outputs_agree, recorded
 from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, ProbeError, ReplayDiffers, Unsupported
@@ -41,11 +41,11 @@ class DeviceSource(Struct, frozen=True):
     def name(self) -> str:
         return self.device.name
 
-    def replay(self, reference: Reference, resolved: Resolved) -> Replay:
+    def replay(self, reference: Reference, resolved: Resolved) -> BothSides:
         """Both sides, under the possible autocast where only that gives what was recorded. Raises what forward raises,
         and ReplayDiffers."""
         reference, actual = with_autocast(reference, resolved.autocast, self.forward, as_recorded=resolved.as_recorded)
-        return Replay(reference, self, actual, other_reading(reference))
+        return BothSides(reference, self, actual, other_reading(reference))
 
     def forward(self, reference: Reference) -> Run:
         """The call in the state that was recorded; one in which the reference raises as well was another."""
@@ -59,7 +59,7 @@ class DeviceSource(Struct, frozen=True):
         with self.running():
             return reference.under_test(self.framework, self.device, reference.wanted)
 
-    def backward(self, replay: Replay) -> Iterator[Replay]:
+    def backward(self, replay: BothSides) -> Iterator[BothSides]:
         """The gradients of what required grad in the program come of the run that is judged; those of other arguments
         of a second one, lest they decide which kernel runs in the first: all require grad there, as in a program that
         trains these as well."""
@@ -78,7 +78,7 @@ class DeviceSource(Struct, frozen=True):
         if others is not None:
             yield replayed(others, self)
 
-    def gradients(self, replay: Replay) -> dict[str, AnyArray]:
+    def gradients(self, replay: BothSides) -> dict[str, AnyArray]:
         with self.running():
             return self.framework.gradients(replay.actual, replay.incoming)
 
@@ -131,16 +131,16 @@ class CallerResult(Struct, frozen=True):
     def forward(self, reference: Reference) -> Run:
         return self.source.framework.left(self.bound, self.result)
 
-    def backward(self, replay: Replay) -> Iterator[Replay]:
+    def backward(self, replay: BothSides) -> Iterator[BothSides]:
         yield replay
 
-    def gradients(self, replay: Replay) -> dict[str, AnyArray]:
+    def gradients(self, replay: BothSides) -> dict[str, AnyArray]:
         return self.source.gradients(replay)
 
 
-def replayed(reference: Reference, source: Source) -> Replay:
+def replayed(reference: Reference, source: Source) -> BothSides:
     """Both sides, with the other reading of the call."""
-    return Replay(reference, source, source.forward(reference), other_reading(reference))
+    return BothSides(reference, source, source.forward(reference), other_reading(reference))
 
 
 def settled_on_cpu(reference: Reference, autocast: str) -> Reference:

@@ -11,8 +11,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_probe.check.both_sides import BothSides, Reference
 from pytest_probe.check.prepare import ran_without_dropout
-from pytest_probe.check.replay import Reference, Replay
 from pytest_probe.check.resolve import Resolved
 from pytest_probe.check.sources import replayed, settled_on_cpu
 from pytest_probe.errors import NoReference, NotRecorded, Unsupported
@@ -40,7 +40,7 @@ class StoredOutputs(Struct, frozen=True):
     runs_again: bool = False
     tells_changes: bool = False
 
-    def replay(self, reference: Reference, resolved: Resolved) -> Replay:
+    def replay(self, reference: Reference, resolved: Resolved) -> BothSides:
         """Both sides, under the possible autocast where only that gives the recorded dtypes. Raises Unsupported, and
         RecordError for a file that cannot be used."""
         if ran_without_dropout(reference.notes):
@@ -56,7 +56,7 @@ class StoredOutputs(Struct, frozen=True):
     def forward(self, reference: Reference) -> Run:
         return stored_run(self.record, self.call, reference, self.files)
 
-    def backward(self, replay: Replay) -> Iterator[Replay]:
+    def backward(self, replay: BothSides) -> Iterator[BothSides]:
         """Those gradients only that the dump stored, with a note on the others that arguments wanted."""
         reference = replay.reference
         assert reference.wanted is not None
@@ -80,7 +80,7 @@ class StoredOutputs(Struct, frozen=True):
         wanted = replace(reference.wanted, names=names)
         yield replace(replay, reference=replace(reference, wanted=wanted, notes=notes))
 
-    def gradients(self, replay: Replay) -> dict[str, AnyArray]:
+    def gradients(self, replay: BothSides) -> dict[str, AnyArray]:
         wanted = replay.reference.wanted
         names = frozenset() if wanted is None else wanted.names
         entry = f"{self.record.name}.backward"

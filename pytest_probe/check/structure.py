@@ -17,9 +17,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_probe.check.both_sides import BothSides, Reference
 from pytest_probe.check.device_memory import noting_device_memory
 from pytest_probe.check.prepare import narrow_dtype
-from pytest_probe.check.replay import Reference, Replay
 from pytest_probe.errors import NoReference
 from pytest_probe.inputs.memory import contiguous_strides
 from pytest_probe.model.case import Demands
@@ -36,27 +36,27 @@ if TYPE_CHECKING:
     from pytest_probe.check.large.sampler import Sample
 
 
-class Sides(Struct, frozen=True):
+class OutputPairs(Struct, frozen=True):
     """What both sides gave in one direction, by name, and verdicts on what differs in structure; sample tells that it
     is part of one tensor, other_reading is the same in a reading of the record that the device is farther from."""
 
-    replay: Replay
+    replay: BothSides
     actual: Mapping[str, Any]
     expected: Mapping[str, Any]
     structural: tuple[OutputVerdict, ...]
     sample: Sample | Sampled | None = None
-    other_reading: Sides | None = None
+    other_reading: OutputPairs | None = None
 
 
-class Compared(Struct, frozen=True):
+class PairedOutputs(Struct, frozen=True):
     """All that the source gave in one direction, and that beside the reference: in one piece, or in samples."""
 
-    replay: Replay
+    replay: BothSides
     actual: Mapping[str, Any]
-    sides: tuple[Sides, ...]
+    sides: tuple[OutputPairs, ...]
 
     @classmethod
-    def of(cls, *sides: Sides) -> Compared:
+    def of(cls, *sides: OutputPairs) -> PairedOutputs:
         """One or several pieces, none of them a sample."""
         actual = {name: value for each in sides for name, value in each.actual.items()}
         return cls(sides[0].replay, actual, sides)
@@ -67,13 +67,13 @@ def named_gradients(gradients: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
     return {f"grad.{name}": value for name, value in gradients.items()}
 
 
-def nearest_structure(sides: list[Sides]) -> Sides:
+def nearest_structure(sides: list[OutputPairs]) -> OutputPairs:
     """Of the readings of a record the one that the device's results are nearest to, and beside it the other."""
     nearest, *others = sorted(sides, key=lambda item: distance(item.actual, item.expected)) if sides[1:] else sides
     return replace(nearest, other_reading=others[0]) if others else nearest
 
 
-def backward_sides(replay: Replay, actual: Mapping[str, Any], expected: Mapping[str, Any]) -> Sides:
+def backward_sides(replay: BothSides, actual: Mapping[str, Any], expected: Mapping[str, Any]) -> OutputPairs:
     """Gradients of both sides, with verdicts on outputs that only the reference can differentiate, of several, and on
     gradients that only one side gives."""
     broken = []
@@ -87,7 +87,7 @@ def backward_sides(replay: Replay, actual: Mapping[str, Any], expected: Mapping[
         # A gradient of zeros is as good as none.
         if np.any(gradient):
             broken.append(structure_error(name, gradient, reason))
-    return Sides(replay, actual, expected, tuple(broken))
+    return OutputPairs(replay, actual, expected, tuple(broken))
 
 
 def structure_error(name: str, value: Any, reason: str) -> OutputVerdict:
@@ -96,7 +96,7 @@ def structure_error(name: str, value: Any, reason: str) -> OutputVerdict:
     return OutputVerdict(name, np.shape(value), dtype, "error", "structure", reason)
 
 
-def forward_sides(replay: Replay) -> Sides:
+def forward_sides(replay: BothSides) -> OutputPairs:
     """Return values and changed arguments of both sides."""
     changed = tuple(changed_on_device_alone(replay))
     written = frozenset(name for name in changed if replay.reference.writes(name))
@@ -124,29 +124,29 @@ def forward_sides(replay: Replay) -> Sides:
             reason = "the device returns this, the reference does not"
         troubles.append(structure_error(name, present, reason))
     alone = (name for name in changed if name not in written)
-    return Sides(replay, actual, expected, (*troubles, *_mutated(replay, alone)))
+    return OutputPairs(replay, actual, expected, (*troubles, *_mutated(replay, alone)))
 
 
-def changed_and_not_returned(replay: Replay) -> frozenset[str]:
+def changed_and_not_returned(replay: BothSides) -> frozenset[str]:
     """The arguments that the reference changes, but for those that both sides return: they are judged once, as
     outputs."""
     returned = replay.actual.returned.items() & replay.reference.run.returned.items()
     return replay.reference.changed - {argument for _, argument in returned}
 
 
-def changed_arguments(replay: Replay) -> Iterator[OutputVerdict]:
+def changed_arguments(replay: BothSides) -> Iterator[OutputVerdict]:
     """Verdicts on arguments that only the device changed."""
     return _mutated(replay, changed_on_device_alone(replay))
 
 
-def _mutated(replay: Replay, names: Iterable[str]) -> Iterator[OutputVerdict]:
+def _mutated(replay: BothSides, names: Iterable[str]) -> Iterator[OutputVerdict]:
     for name in names:
         array = replay.reference.leaves[name].array
         reason = "the device changed this argument; the reference does not change it"
         yield OutputVerdict(name, array.shape, dtype_name(array.dtype), "error", "mutated", reason)
 
 
-def changed_on_device_alone(replay: Replay) -> Iterator[str]:
+def changed_on_device_alone(replay: BothSides) -> Iterator[str]:
     """The arguments that the device changed and the reference does not."""
     known = replay.reference.changed
     for name, leaf in replay.reference.leaves.items():
@@ -226,7 +226,7 @@ def recorded(call: Call) -> str:
 _LONGEST = 80  # characters of a structure that a message shows
 
 
-def with_promises(sides: Sides, setup: Setup) -> Sides:
+def with_promises(sides: OutputPairs, setup: Setup) -> OutputPairs:
     """Outputs of both sides, with verdicts on what is otherwise than promised; as they are where nothing is asked."""
     replay = sides.replay
     demands = replay.reference.demands
@@ -254,7 +254,7 @@ def with_promises(sides: Sides, setup: Setup) -> Sides:
     return replace(sides, replay=replay, structural=(*structure, *other, *broken))
 
 
-def with_gradients_promised(sides: Sides) -> Sides:
+def with_gradients_promised(sides: OutputPairs) -> OutputPairs:
     """Gradients of both sides, with verdicts on strides where they are asked for: those of the reference's gradient, or
     of the argument itself."""
     demands = sides.replay.reference.demands
@@ -263,7 +263,7 @@ def with_gradients_promised(sides: Sides) -> Sides:
     return replace(sides, structural=(*sides.structural, *_gradients_broken(sides)))
 
 
-def _gradients_broken(sides: Sides) -> Iterator[OutputVerdict]:
+def _gradients_broken(sides: OutputPairs) -> Iterator[OutputVerdict]:
     leaves = sides.replay.reference.leaves
     for name in (name for name in sides.expected if name in sides.actual):
         actual, expected = sides.actual[name], sides.expected[name]
@@ -280,7 +280,7 @@ def _shortened(structure: str) -> str:
 
 
 def _layouts_broken(
-    replay: Replay, demands: Demands, found: Mapping[str, Layout], device: Device
+    replay: BothSides, demands: Demands, found: Mapping[str, Layout], device: Device
 ) -> tuple[list[OutputVerdict], list[str]]:
     """Verdicts on outputs that are as nothing says, and the names of those of which nothing tells the layout."""
     pending, told = dict(found), dict[str, Layout]()
@@ -328,7 +328,7 @@ def _returned(reference: Reference, device: Device, *, computed: bool) -> Mappin
     return {}
 
 
-def _trouble(replay: Replay, demands: Demands, name: str, found: Layout, promised: Layout) -> str:
+def _trouble(replay: BothSides, demands: Demands, name: str, found: Layout, promised: Layout) -> str:
     """In what an output is not as promised; "" where it is."""
     array = replay.actual.outputs[name]
     floating = is_inexact(array.dtype)
@@ -342,7 +342,7 @@ def _trouble(replay: Replay, demands: Demands, name: str, found: Layout, promise
     return ""
 
 
-def _narrows(replay: Replay, name: str, found: Layout, promised: Layout) -> bool:
+def _narrows(replay: BothSides, name: str, found: Layout, promised: Layout) -> bool:
     """Is an output in the one dtype of the arguments, or in that of one of its own shape, where the reference computes
     wider and returns that? A kernel rounds once, at its end, which many references leave out."""
     leaves, shape = replay.reference.leaves, replay.actual.outputs[name].shape

@@ -7,8 +7,8 @@ import pytest
 import torch
 from msgspec.structs import replace
 
+from pytest_probe.check.both_sides import FLOAT64, BothSides
 from pytest_probe.check.perturbed import Perturbation, PerturbedRuns, perturbed
-from pytest_probe.check.replay import FLOAT64, Replay
 from pytest_probe.check.run_kinds import way_of
 from pytest_probe.model.comparison import RunKind
 from pytest_probe.model.dump import Direction
@@ -26,7 +26,7 @@ def moved(values: Any, size: float = 0.01, inward: bool = False, dtype: str = "f
 
 
 def runs_of(
-    made: Replay, roundoff: float = U, narrow: str = "float32", direction: Direction = "forward"
+    made: BothSides, roundoff: float = U, narrow: str = "float32", direction: Direction = "forward"
 ) -> PerturbedRuns:
     return PerturbedRuns(made, Perturbation("key", direction, roundoff, narrow))
 

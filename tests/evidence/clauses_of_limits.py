@@ -213,7 +213,7 @@ def overflowing_weights() -> list[Any]:
     return [logits, torch.tensor([1, 0, 2]), torch.tensor([2000.0, -2000, 1]).to(HALF), None, -100, None, "sum"]
 
 
-def nearest_alone(sides: list[structure.Sides]) -> structure.Sides:
+def nearest_alone(sides: list[structure.OutputPairs]) -> structure.OutputPairs:
     return min(sides, key=lambda item: arrays.distance(item.actual, item.expected))
 
 

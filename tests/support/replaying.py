@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from pytest_probe.check.both_sides import BothSides
 from pytest_probe.check.reference import ReferenceRuns
-from pytest_probe.check.replay import Replay
 from pytest_probe.check.resolve import Resolver
 from pytest_probe.check.sources import DeviceSource, possible_autocast
 from pytest_probe.frameworks.torch.framework import TorchDevice, TorchFramework
@@ -48,7 +48,7 @@ def replay(
     namespaces: Mapping[str, str] | None = None,
     budget: float = math.inf,
     **kwargs: Any,
-) -> Replay:
+) -> BothSides:
     """Both sides of a call; outputs are what the record has ("float32[2, 3]", or a value), None where it has none.
     budget: FLOP from which on the reference is that of a corner."""
     namespace, api = name.split(".", 1)

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.check.replay import changed_by
+from pytest_probe.check.both_sides import changed_by
 from pytest_probe.inputs.draws import RandomStreams
 from pytest_probe.model.dump import TensorSpec
 from pytest_probe.model.run import Leaf, Run, Wanted, Way, with_leaves
@@ -25,7 +25,7 @@ from pytest_probe.numerics.dtypes import AnyArray, widen
 from pytest_probe.user_errors import allowing_refusal
 
 if TYPE_CHECKING:
-    from pytest_probe.check.replay import Candidate
+    from pytest_probe.check.both_sides import Candidate
     from pytest_probe.frameworks.base import Calls
 
 # Elements of the largest tensor from which a call is cut. Below it a case takes a tenth of a second.

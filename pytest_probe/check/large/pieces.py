@@ -17,10 +17,15 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pytest_probe.check.both_sides import BothSides, Reference, results
 from pytest_probe.check.large.cuts import Cut, Places
 from pytest_probe.check.parts import spending
-from pytest_probe.check.replay import Reference, Replay, results
-from pytest_probe.check.structure import Sides, changed_and_not_returned, changed_on_device_alone, nearest_structure
+from pytest_probe.check.structure import (
+    OutputPairs,
+    changed_and_not_returned,
+    changed_on_device_alone,
+    nearest_structure,
+)
 from pytest_probe.errors import NoReference
 from pytest_probe.inputs.draws import RandomStreams
 from pytest_probe.model.dump import Direction
@@ -55,7 +60,7 @@ _STREAMS = RandomStreams()
 # Which elements of a piece, device's and reference's, the limits leave open.
 Open = Callable[[AnyArray, AnyArray], BoolArray]
 # What known 16-bit steps give of a part of the call, by name.
-StepsOf = Callable[[Replay], Mapping[str, AnyArray]]
+StepsOf = Callable[[BothSides], Mapping[str, AnyArray]]
 
 
 class Sampled(Struct, frozen=True):
@@ -63,7 +68,7 @@ class Sampled(Struct, frozen=True):
     where each element was looked at. further: those of the places that were not drawn, but chosen for what they have;
     None where all were drawn."""
 
-    whole: Replay
+    whole: BothSides
     cut: Cut
     places: AnyArray
     shapes: Mapping[str, tuple[int, ...]]
@@ -99,7 +104,7 @@ class Sampled(Struct, frozen=True):
     def share(self) -> float:
         return float(f"{self.places.size / self.cut.extent:.3g}")
 
-    def of_few(self, replay: Replay) -> Replay:
+    def of_few(self, replay: BothSides) -> BothSides:
         """The replay of as many places as have so many elements: an element depends on no other place."""
         largest = max(leaf.array.size for leaf in replay.reference.leaves.values()) // self.places.size
         count = math.ceil(TERMS / max(largest, 1))
@@ -125,14 +130,14 @@ class Pieces(Struct, frozen=True):
     """A replay whose reference is cut, and what the source gave: outputs and changed arguments by name, or gradients by
     argument. key draws the places."""
 
-    replay: Replay
+    replay: BothSides
     cut: Cut
     direction: Direction
     actual: Mapping[str, AnyArray]
     key: str
 
     @classmethod
-    def of(cls, replay: Replay, direction: Direction, actual: Mapping[str, AnyArray], key: str) -> Pieces | None:
+    def of(cls, replay: BothSides, direction: Direction, actual: Mapping[str, AnyArray], key: str) -> Pieces | None:
         """None where both sides differ in structure."""
         assert replay.reference.corner is not None
         found = cls(replay, replay.reference.corner.cut, direction, actual, key)
@@ -159,7 +164,7 @@ class Pieces(Struct, frozen=True):
             )
         )
 
-    def drawn(self) -> Sides | None:
+    def drawn(self) -> OutputPairs | None:
         """Both sides at drawn places, in the reading that the source's results are nearest to; None where the reference
         does not give them."""
         generator = _STREAMS.at(f"places\0{self.key}\0{self.direction}")
@@ -187,7 +192,7 @@ class Pieces(Struct, frozen=True):
         places: AnyArray,
         described: Mapping[str, Mapping[str, Metric]] | None = None,
         further: AnyArray | None = None,
-    ) -> Sides | None:
+    ) -> OutputPairs | None:
         shapes = {name: self.actual[name].shape for name in self.names}
         sample = Sampled(self.replay, self.cut, places, shapes, described or {}, further)
         actual = {name: sample.of_whole(name, self.actual[name]) for name in self.names}
@@ -198,7 +203,7 @@ class Pieces(Struct, frozen=True):
                 with spending("reference"):
                     expected = reference_results(reading, self.direction)
                 own, theirs = ({f"{prefix}{name}": side[name] for name in actual} for side in (actual, expected))
-                found.append(Sides(reading, own, theirs, (), sample))
+                found.append(OutputPairs(reading, own, theirs, (), sample))
             return replace(nearest_structure(found), other_reading=None)
         return None
 
@@ -207,7 +212,7 @@ class Pieces(Struct, frozen=True):
         """Of the tensors that are cut."""
         return [name for name in self.actual if self.cut.axis(name) is not None]
 
-    def _readings(self, places: AnyArray) -> Iterator[Replay]:
+    def _readings(self, places: AnyArray) -> Iterator[BothSides]:
         incoming = self.cut.incoming_at(self.replay.incoming, places)
         for reading in self.replay.readings():
             part = _at(reading.reference, self.cut, places)
@@ -216,7 +221,7 @@ class Pieces(Struct, frozen=True):
                 part = replace(part, run=part.again(part.leaves, part.way, wanted))
             yield replace(reading, reference=part, rounded=None, incoming=incoming)
 
-    def in_reading(self, sides: Sides) -> Pieces:
+    def in_reading(self, sides: OutputPairs) -> Pieces:
         """In the reading that a sample was taken in."""
         reading = next(
             each
@@ -226,8 +231,8 @@ class Pieces(Struct, frozen=True):
         return replace(self, replay=replace(reading, rounded=None))
 
     def judged_places(
-        self, drawn: Sides, tests: Mapping[str, Open], steps: Mapping[str, StepsOf]
-    ) -> tuple[Sides, ...] | None:
+        self, drawn: OutputPairs, tests: Mapping[str, Open], steps: Mapping[str, StepsOf]
+    ) -> tuple[OutputPairs, ...] | None:
         """Both sides at the drawn places and wherever a test leaves an element open, then the sums of all pieces. None
         where so much is open that the whole must tell. tests are those of the tensors that are cut, by name; what steps
         give bit for bit is not open."""
@@ -292,7 +297,7 @@ class Pieces(Struct, frozen=True):
         # A changed argument that is returned as well counts once, as an output.
         expected = {name: array for name, array in found.items() if name in self.actual}
 
-        def part() -> Replay:
+        def part() -> BothSides:
             """The replay of the piece alone, whose reference has not run."""
             incoming = self.cut.incoming_at(self.replay.incoming, window)
             return replace(self.replay, reference=_at(reference, self.cut, window), incoming=incoming)
@@ -325,7 +330,7 @@ class Pieces(Struct, frozen=True):
             return reference.framework.gradients(run, self.cut.incoming_at(self.replay.incoming, window))
         return None
 
-    def _sums(self, sums: Mapping[str, AnyArray]) -> Sides:
+    def _sums(self, sums: Mapping[str, AnyArray]) -> OutputPairs:
         """What each piece adds to; further runs are made of pieces as well."""
         replay, prefix = self.replay, ""
         if self.direction == "backward":
@@ -334,7 +339,7 @@ class Pieces(Struct, frozen=True):
             wanted = replace(reference.wanted, names=frozenset(sums))
             replay = replace(replay, reference=replace(reference, wanted=wanted))
         actual = {f"{prefix}{name}": self.actual[name] for name in sums}
-        return Sides(replay, actual, {f"{prefix}{name}": array for name, array in sums.items()}, ())
+        return OutputPairs(replay, actual, {f"{prefix}{name}": array for name, array in sums.items()}, ())
 
 
 def _distinct(found: Sequence[AnyArray]) -> AnyArray:
@@ -378,7 +383,7 @@ class _Looked:
         self._open: list[AnyArray] = []
         self._farthest: dict[str, int] = {}
 
-    def look(self, start: int, actual: AnyArray, expected: AnyArray, part: Callable[[], Replay]) -> _SeenOfTensor:
+    def look(self, start: int, actual: AnyArray, expected: AnyArray, part: Callable[[], BothSides]) -> _SeenOfTensor:
         """At a piece that begins at a place. Threads may look at several at the same time."""
         # Of integers none may differ, and those of the sample say all.
         described = Description() if actual.dtype.kind in "iub" else Description.of(actual, expected)
@@ -446,7 +451,7 @@ def _at(reference: Reference, cut: Cut, places: Places) -> Reference:
     return reference.with_leaves(cut.leaves_at(reference.leaves, places), corner=None, cached=None)
 
 
-def reference_results(replay: Replay, direction: Direction) -> dict[str, AnyArray]:
+def reference_results(replay: BothSides, direction: Direction) -> dict[str, AnyArray]:
     """What the reference gives in a direction: outputs and changed arguments, or gradients by argument."""
     reference = replay.reference
     if direction == "forward":

@@ -16,11 +16,17 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_probe.check.both_sides import BothSides
 from pytest_probe.check.large.contractions import Contraction, IndexValues, Indices, cut, free_indices
 from pytest_probe.check.perturbed import Perturbation, PerturbedRuns
 from pytest_probe.check.reference import other_reading
-from pytest_probe.check.replay import Replay
-from pytest_probe.check.structure import Compared, Sides, changed_arguments, nearest_structure, structure_error
+from pytest_probe.check.structure import (
+    OutputPairs,
+    PairedOutputs,
+    changed_arguments,
+    nearest_structure,
+    structure_error,
+)
 from pytest_probe.inputs.draws import RecordStreams
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Run, Wanted
@@ -96,7 +102,7 @@ class Sample(Struct, frozen=True):
     numbers, and the places that were taken along each of the tensor's dimensions (None: all)."""
 
     name: str
-    replay: Replay
+    replay: BothSides
     actual: AnyArray
     places: tuple[AnyArray | None, ...]
     shape: tuple[int, ...]
@@ -124,7 +130,7 @@ class Sample(Struct, frozen=True):
 class Sampler(Struct, frozen=True):
     """Samples of a replay whose contraction costs more than `budget` FLOP; key and seed draw them."""
 
-    replay: Replay
+    replay: BothSides
     contraction: Contraction
     budget: float
     direction: Direction
@@ -239,12 +245,12 @@ class Sampler(Struct, frozen=True):
             scores = off / np.maximum(allowed, float_format(actual.dtype).smallest)
         return np.where(np.isfinite(scores), scores, np.inf)
 
-    def _result(self, replay: Replay, name: str) -> AnyArray:
+    def _result(self, replay: BothSides, name: str) -> AnyArray:
         if self.direction == "forward":
             return widen(replay.reference.run.outputs[name])
         return widen(replay.reference.gradients(replay.incoming)[name])
 
-    def _changed(self, change: Change, name: str) -> Replay:
+    def _changed(self, change: Change, name: str) -> BothSides:
         """The replay with all its tensors changed alike, for one of its results, and the reference's run on those."""
         contraction, whole = self.contraction, self.replay.reference
         leaves = {
@@ -264,7 +270,7 @@ def _first(pointed: Any, random: AnyArray, size: int) -> AnyArray:
     return np.fromiter(dict.fromkeys([*pointed, *random.tolist()]), np.int64)[: max(size, len(pointed))]
 
 
-def compared_in_samples(sampler: Sampler, actual: Mapping[str, Any]) -> Compared:
+def compared_in_samples(sampler: Sampler, actual: Mapping[str, Any]) -> PairedOutputs:
     """A sample of each tensor, and what differs in structure. Raises NoReference where the reference raises."""
     replay, backward = sampler.replay, sampler.direction == "backward"
     if backward:
@@ -283,17 +289,17 @@ def compared_in_samples(sampler: Sampler, actual: Mapping[str, Any]) -> Compared
     )
     replay = replace(replay, reference=replace(replay.reference, notes=(*replay.reference.notes, *notes)))
     sides = [nearest_structure(list(_readings(sample, sampler.direction))) for sample in samples]
-    return Compared(replay, actual, (Sides(replay, {}, {}, structural), *sides))
+    return PairedOutputs(replay, actual, (OutputPairs(replay, {}, {}, structural), *sides))
 
 
-def _readings(sample: Sample, direction: Direction) -> Iterator[Sides]:
+def _readings(sample: Sample, direction: Direction) -> Iterator[OutputPairs]:
     replay = replace(sample.replay, rounded=other_reading(sample.replay.reference))
     for reading in replay.readings():
         if direction == "forward":
             found, name = reading.reference.run.outputs, sample.name
         else:
             found, name = reading.reference.gradients(reading.incoming), f"grad.{sample.name}"
-        yield Sides(reading, {name: sample.actual}, {name: found[sample.name]}, (), sample)
+        yield OutputPairs(reading, {name: sample.actual}, {name: found[sample.name]}, (), sample)
 
 
 def _structural(sampler: Sampler, actual: Mapping[str, Any]) -> Iterator[OutputVerdict]:

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct, field
 
-from pytest_probe.check.kept import Kept
+from pytest_probe.check.reference_cache import CachedResult
 from pytest_probe.features.cache.state import Witness
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, numpy_dtype
 from pytest_probe.system.files import open_regular
@@ -107,7 +107,7 @@ class Entry:
     def labels(self) -> tuple[str, ...]:
         return tuple(self._results)
 
-    def result(self, label: str) -> Kept | None:
+    def result(self, label: str) -> CachedResult | None:
         """The numbers of this label; None where there are none, or damaged ones."""
         found = self._results.get(label)
         if found is None:
@@ -115,7 +115,7 @@ class Entry:
         try:
             arrays = {name: self._array(stored) for name, stored in found.arrays.items()}
             plain = {name: _PLAIN_TYPES[kind][1](text) for name, (kind, text) in found.plain.items()}
-            return Kept({**arrays, **plain}, msgspec.json.decode(found.told))
+            return CachedResult({**arrays, **plain}, msgspec.json.decode(found.told))
         except (ValueError, TypeError, KeyError, msgspec.DecodeError):
             return None
 
@@ -144,7 +144,7 @@ class Part(Struct):
         path = folder / f"{uuid.uuid4().hex}{_PART}"
         return cls(path, path.open("xb"))
 
-    def add(self, label: str, kept: Kept) -> None:
+    def add(self, label: str, kept: CachedResult) -> None:
         """Raises OSError, and TypeError for what has no place in a file."""
         arrays = {name: value for name, value in kept.values.items() if isinstance(value, np.ndarray)}
         others = {name: value for name, value in kept.values.items() if name not in arrays}

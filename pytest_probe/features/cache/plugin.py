@@ -16,7 +16,7 @@ import numpy as np
 
 from pytest_probe import frameworks
 from pytest_probe.check.conditions import Setup
-from pytest_probe.check.kept import Keep, Kept, Made
+from pytest_probe.check.reference_cache import CachedResult, Keep, Made
 from pytest_probe.features.cache.folder import Entry, Folder, Part
 from pytest_probe.features.cache.keys import Unkeyed, build_of, digest, digest_of_array, package_digest
 from pytest_probe.features.cache.state import Entered, Witness, description, witness
@@ -70,7 +70,7 @@ class _CachedResults:
         self._drawn = drawn
         self._name = ""
         self._entry: Entry | None = None
-        self._pending: list[tuple[str, Callable[[], Kept | None]]] = []
+        self._pending: list[tuple[str, Callable[[], CachedResult | None]]] = []
         self._part: Part | None = None
         self._seconds = 0.0
         self._witnesses: dict[frozenset[CodeType], Witness] = {}
@@ -92,7 +92,7 @@ class _CachedResults:
             return None
 
     def of(
-        self, key: bytes, what: Any, compute: Callable[[], Made], keep: Keep[Made], take: Callable[[Kept], Made]
+        self, key: bytes, what: Any, compute: Callable[[], Made], keep: Keep[Made], take: Callable[[CachedResult], Made]
     ) -> Made:
         """What the cache holds under key and what (all that further distinguishes the result), else what compute
         returns now. Raises what compute raises.
@@ -183,7 +183,7 @@ class Cache:
         self._variables = frameworks.environment()
 
     def results(self, setup: Setup, case: Case) -> _CachedResults | None:
-        """See check.kept.ReferenceCache."""
+        """See check.reference_cache.ReferenceCache."""
         kernels = setup.framework.registered_kernels(setup.reference.place)
         if kernels is None:
             return None

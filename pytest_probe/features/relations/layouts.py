@@ -14,7 +14,7 @@ from pytest_probe.check.gradients import gradient_sides
 from pytest_probe.check.judging import Judging
 from pytest_probe.check.runner import CaseRunner
 from pytest_probe.check.sources import replayed
-from pytest_probe.check.structure import Compared, nearest_structure
+from pytest_probe.check.structure import PairedOutputs, nearest_structure
 from pytest_probe.features.relations.table import Call, Found, Relation, left_out
 from pytest_probe.inputs.memory import contiguous_strides
 from pytest_probe.model.run import with_leaves
@@ -70,7 +70,7 @@ def _wrong(call: Call, leaves: Leaves, incoming: Mapping[str, AnyArray] | None =
         judged = judging.of(call.case, replay)
     else:
         sides = nearest_structure(gradient_sides(replace(replay, incoming=incoming)))
-        judged = judging.judged(call.case, Compared.of(sides))
+        judged = judging.judged(call.case, PairedOutputs.of(sides))
     return next((output for output in judged.outputs if output.verdict == "error"), None)
 
 

@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_probe.check.both_sides import BothSides
 from pytest_probe.check.conditions import Setup
-from pytest_probe.check.replay import Replay
 from pytest_probe.check.runner import CaseRunner
 from pytest_probe.features.timing.blocks import Ceilings, Times, times
 from pytest_probe.features.timing.subject import Subject, Work, alone, of_replay, work
@@ -38,7 +38,7 @@ class TimeAndMemory:
         self.budget, self.counts_memory = budget, memory
         self._ceilings: WeakKeyDictionary[Setup, Ceilings] = WeakKeyDictionary()
 
-    def of_replay(self, case: Case, replay: Replay, setup: Setup) -> CaseCall:
+    def of_replay(self, case: Case, replay: BothSides, setup: Setup) -> CaseCall:
         """See check.outcome.Measuring."""
         return self._call(case, of_replay(case, replay, setup.framework, setup.device, setup.conditions.seed), setup)
 

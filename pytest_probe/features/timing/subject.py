@@ -15,11 +15,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
+from pytest_probe.check.both_sides import BothSides, Candidate
 from pytest_probe.check.gradients import incoming
 from pytest_probe.check.large.contractions import contraction
 from pytest_probe.check.prepare import default_dtype
 from pytest_probe.check.reference import running_statistics
-from pytest_probe.check.replay import Candidate, Replay
 from pytest_probe.check.runner import CaseRunner
 from pytest_probe.check.structure import described, dtypes_fit, recorded, shapes_fit
 from pytest_probe.errors import DeviceRaised, NoKernel, NotMeasured, ReplayDiffers
@@ -91,7 +91,7 @@ class Subject(Struct, frozen=True):
         return replace(self, call=call)
 
 
-def of_replay(case: Case, replay: Replay, framework: Calls, device: Device, seed: int) -> Subject:
+def of_replay(case: Case, replay: BothSides, framework: Calls, device: Device, seed: int) -> Subject:
     """The subject of a case whose record ran, for its results to be judged. Raises DeviceRaised where it has no
     gradients."""
     reference, actual = replay.reference, replay.actual

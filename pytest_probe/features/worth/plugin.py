@@ -15,7 +15,7 @@ from pytest_probe.check.check import Checker
 from pytest_probe.check.comparisons import comparisons
 from pytest_probe.check.conditions import Setup
 from pytest_probe.check.judging import UNREADABLE, judge_with_modes
-from pytest_probe.check.structure import Sides
+from pytest_probe.check.structure import OutputPairs
 from pytest_probe.check.weak import Extremes, choosing, hidden_by, one_choice
 from pytest_probe.errors import HookFailed
 from pytest_probe.features.worth.faults import COARSE, SCALE, SCALE_ERROR, Output, spoiled
@@ -57,7 +57,7 @@ class Spoiling:
             except MemoryError:
                 return None
 
-    def _worth(self, checked: Checked, sides: Sides, setup: Setup, *, by_class: bool) -> Answer | None:
+    def _worth(self, checked: Checked, sides: OutputPairs, setup: Setup, *, by_class: bool) -> Answer | None:
         seed = setup.conditions.seed
         asked = [
             each
@@ -93,7 +93,7 @@ def _finds(setup: Setup, comparison: Comparison, values: AnyArray) -> bool:
     return verdict.verdict == "error"
 
 
-def _weak(asked: Sequence[Comparison], sides: Sides) -> str:
+def _weak(asked: Sequence[Comparison], sides: OutputPairs) -> str:
     """Why the case proves little, whatever is planted in its outputs; "" where it does not."""
     bound = sides.replay.reference.bound
     arrays = {name: leaf.array for name, leaf in sides.replay.reference.leaves.items()}

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from msgspec.structs import replace
 
 from pytest_probe.check import PreparedCall
+from pytest_probe.check.both_sides import BothSides
 from pytest_probe.check.large import sampler
 from pytest_probe.check.large.contractions import free_indices
 from pytest_probe.check.large.sampler import Checksums, Sample, Sampler
-from pytest_probe.check.replay import Replay
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Run
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, widen
@@ -98,7 +98,7 @@ IDS = [f"{name} {len(args)}" for name, args, _ in CALLS]
 
 def sides(
     name: str, args: list[Any], kwargs: dict[str, Any], direction: Direction
-) -> tuple[Replay, dict[str, AnyArray]]:
+) -> tuple[BothSides, dict[str, AnyArray]]:
     """A replay that is to be sampled, and the reference in full."""
     backward = direction == "backward"
     whole = replay(name, *args, backward=backward, **kwargs)
@@ -110,7 +110,7 @@ def sides(
     return replace(made, incoming=incoming), whole.reference.gradients(incoming)
 
 
-def sampler_of(made: Replay, direction: Direction, share: float) -> Sampler:
+def sampler_of(made: BothSides, direction: Direction, share: float) -> Sampler:
     contraction = made.reference.contraction
     assert contraction is not None
     return Sampler(made, contraction, share * contraction.flops, direction, "key", 0)

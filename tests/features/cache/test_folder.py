@@ -12,13 +12,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pytest_probe.check.kept import Kept
+from pytest_probe.check.reference_cache import CachedResult
 from pytest_probe.features.cache.folder import ABANDONED, Entry, Folder, Part
 
 
 def keep(folder: Folder, name: str, size: int = 1000) -> None:
     part = Part.begun(folder.path)
-    part.add("label", Kept({"output.0": np.zeros(size, np.uint8)}))
+    part.add("label", CachedResult({"output.0": np.zeros(size, np.uint8)}))
     folder.keep(part, name)
 
 
@@ -88,8 +88,8 @@ TOLD = {"changed": ["input.0"], "whole": True, "terms": 1.0}
 
 def written(folder: Path) -> Path:
     part = Part.begun(folder)
-    part.add("first", Kept({**ARRAYS, **PLAIN}, TOLD))
-    part.add("second", Kept({"output.0": np.arange(5)}))
+    part.add("first", CachedResult({**ARRAYS, **PLAIN}, TOLD))
+    part.add("second", CachedResult({"output.0": np.arange(5)}))
     part.finish(folder / "entry")
     return folder / "entry"
 
@@ -153,6 +153,6 @@ def test_a_damaged_entry_is_not_read(tmp_path: Path, content: bytes) -> None:
 def test_what_has_no_place_in_a_file(tmp_path: Path) -> None:
     part = Part.begun(tmp_path)
     with pytest.raises(TypeError, match="has no place in a file"):
-        part.add("label", Kept({"output.0": tmp_path}))
+        part.add("label", CachedResult({"output.0": tmp_path}))
     part.discard()
     assert os.listdir(tmp_path) == []

@@ -83,7 +83,9 @@ class Ends:
         """The results of a run, without what differs between two of them."""
         path = self.folder / out / "results.jsonl"
         lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        return [{key: value for key, value in line.items() if key not in ("duration", "parts", "details")} for line in lines]
+        return [
+            {key: value for key, value in line.items() if key not in ("duration", "parts", "details")} for line in lines
+        ]
 
     def end(self) -> None:
         for process in self._processes:

@@ -22,7 +22,9 @@ NAMED = re.compile(r'classname="([^"]*)" name="([^"]*)"')
 
 def results(folder: Path) -> list[dict[str, Any]]:
     """In their order, without durations."""
-    return [{**json.loads(line), "duration": 0, "parts": {}} for line in (folder / "results.jsonl").read_text().splitlines()]
+    return [
+        {**json.loads(line), "duration": 0, "parts": {}} for line in (folder / "results.jsonl").read_text().splitlines()
+    ]
 
 
 def tables(folder: Path) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as functional
 
-from pytest_probe.check.replay import FLOAT64
+from pytest_probe.check.both_sides import FLOAT64
 from pytest_probe.frameworks.torch import sizes
 from pytest_probe.model.run import Leaf
 from tests.support.replaying import leaf, normal

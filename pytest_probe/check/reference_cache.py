@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_probe.check.conditions import Setup
 
 
-class Kept(Struct, frozen=True):
+class CachedResult(Struct, frozen=True):
     """Numbers as they are kept: arrays and Python's own by name, and what else is told, in JSON's types."""
 
     values: Mapping[str, Any]
@@ -25,10 +25,10 @@ class Kept(Struct, frozen=True):
 
 
 Made = TypeVar("Made")
-Keep = Callable[[Made], Kept | None]
+Keep = Callable[[Made], CachedResult | None]
 
 
-class KeptResults(Protocol):
+class CachedResults(Protocol):
     """What is kept of the reference side of one case."""
 
     @property
@@ -42,7 +42,7 @@ class KeptResults(Protocol):
         """The digest of plain data and arrays; None where there is none."""
 
     def of(
-        self, key: bytes, what: Any, compute: Callable[[], Made], keep: Keep[Made], take: Callable[[Kept], Made]
+        self, key: bytes, what: Any, compute: Callable[[], Made], keep: Keep[Made], take: Callable[[CachedResult], Made]
     ) -> Made:
         """What was kept under a key and what further tells it apart, else what is computed now. Raises what that
         raises.
@@ -57,14 +57,14 @@ class KeptResults(Protocol):
 class ReferenceCache(Protocol):
     """What keeps numbers of the reference side of many cases."""
 
-    def results(self, setup: Setup, case: Case) -> KeptResults | None:
+    def results(self, setup: Setup, case: Case) -> CachedResults | None:
         """What earlier runs kept of a case's reference side; None where nothing can be kept of it."""
 
 
 OUTPUT, AFTER = "output of ", "after the call "
 
 
-def kept_run(run: Run, leaves: Mapping[str, Leaf], wanted: Wanted | None) -> Kept:
+def kept_run(run: Run, leaves: Mapping[str, Leaf], wanted: Wanted | None) -> CachedResult:
     """Outputs, and those of the arguments that are others afterwards."""
     after = {name: run.after(name) for name in leaves}
     changed = [
@@ -80,10 +80,10 @@ def kept_run(run: Run, leaves: Mapping[str, Leaf], wanted: Wanted | None) -> Kep
         "differentiable": run.differentiable,
         "wanted": None if wanted is None else [sorted(wanted.names), wanted.copies, wanted.grad],
     }
-    return Kept(values, told)
+    return CachedResult(values, told)
 
 
-def taken_run(kept: Kept, leaves: Mapping[str, Leaf]) -> tuple[Run, Wanted | None]:
+def taken_run(kept: CachedResult, leaves: Mapping[str, Leaf]) -> tuple[Run, Wanted | None]:
     """The run without a graph: gradients are kept for themselves."""
 
     def after(name: str) -> AnyArray:

@@ -16,8 +16,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.check.kept import Keep, Kept, KeptResults, Made, kept_run, taken_run
 from pytest_probe.check.prepare import default_dtype
+from pytest_probe.check.reference_cache import CachedResult, CachedResults, Keep, Made, kept_run, taken_run
 from pytest_probe.frameworks.base import Cast, LookedUp, Widened, looked_up
 from pytest_probe.model.case import Demands
 from pytest_probe.model.dump import Call
@@ -82,7 +82,7 @@ class Candidate(Struct, frozen=True):
     shared: str = ""
     inferred: bool = False
 
-    def key(self, cached: KeptResults, leaves: Mapping[str, Leaf], way: Way, *further: str | bool) -> bytes | None:
+    def key(self, cached: CachedResults, leaves: Mapping[str, Leaf], way: Way, *further: str | bool) -> bytes | None:
         """What its reference's numbers depend on; None where its function is not the framework's own."""
         function = None if self.lookup is None else cached.description(self.lookup())
         if function is None:
@@ -116,7 +116,7 @@ class Reference(Struct, frozen=True, dict=True):
     contraction: Contraction | None = None
     corner: Corner | None = None
     demands: Demands | None = None
-    cached: KeptResults | None = None
+    cached: CachedResults | None = None
     casts: tuple[Cast, ...] = ()
 
     @cached_property
@@ -176,7 +176,7 @@ class Reference(Struct, frozen=True, dict=True):
         what: Callable[[], tuple[Any, ...]],
         compute: Callable[[], Made],
         keep: Keep[Made],
-        take: Callable[[Kept], Made],
+        take: Callable[[CachedResult], Made],
     ) -> Made:
         """What an earlier run kept of a computation on this call, else what it gives now. what tells it from every
         other one on the same call; it is asked with a cache only."""
@@ -188,7 +188,7 @@ class Reference(Struct, frozen=True, dict=True):
         self, what: Callable[[], tuple[Any, ...]], compute: Callable[[], dict[str, AnyArray]]
     ) -> dict[str, AnyArray]:
         """The same for arrays by name."""
-        return self.kept(what, compute, Kept, lambda found: dict(found.values))
+        return self.kept(what, compute, CachedResult, lambda found: dict(found.values))
 
     def ran(self) -> Reference:
         """It with the run of its own call."""
@@ -404,15 +404,15 @@ class Source(Protocol):
     def forward(self, reference: Reference) -> Run:
         """What it gives for the reference's arguments. Raises Unsupported, RecordError or DeviceRaised."""
 
-    def backward(self, replay: Replay) -> Iterator[Replay]:
+    def backward(self, replay: BothSides) -> Iterator[BothSides]:
         """The replay for those gradients that this source has, or several: one run has not all where some arguments
         did not require grad. Raises Unsupported where it has none, and what forward raises."""
 
-    def gradients(self, replay: Replay) -> dict[str, AnyArray]:
+    def gradients(self, replay: BothSides) -> dict[str, AnyArray]:
         """The gradients that such a replay's reference is asked for. Raises what forward raises."""
 
 
-class Replay(Struct, frozen=True):
+class BothSides(Struct, frozen=True):
     """Both sides of a record's call. rounded is another reading of it: some kernels round a Python float to the 16-bit
     dtype of the tensors (x > 0.1 on a CPU), others don't. incoming holds the incoming gradients by output."""
 
@@ -422,16 +422,16 @@ class Replay(Struct, frozen=True):
     rounded: Reference | None = None
     incoming: Mapping[str, AnyArray] = field(default_factory=dict)
 
-    def with_cached(self, cached: KeptResults | None) -> Replay:
+    def with_cached(self, cached: CachedResults | None) -> BothSides:
         """The same beside what earlier runs kept of another case: of the record's backward."""
         rounded = None if self.rounded is None else replace(self.rounded, cached=cached)
         return replace(self, reference=replace(self.reference, cached=cached), rounded=rounded)
 
-    def noted(self, words: str) -> Replay:
+    def noted(self, words: str) -> BothSides:
         """The same with one more note."""
         return replace(self, reference=replace(self.reference, notes=(*self.reference.notes, words)))
 
-    def readings(self) -> Iterator[Replay]:
+    def readings(self) -> Iterator[BothSides]:
         """Itself, and the other reading. The device's results tell which one it is, in each direction."""
         yield self
         if self.rounded is not None:
