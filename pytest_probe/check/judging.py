@@ -73,10 +73,11 @@ class OutputVerdicts(Struct, frozen=True):
 
 
 class Judging(Struct, frozen=True):
-    """Judges replays by a run's standard; whole gives the reference in full of a call that was cut."""
+    """Judges replays by a run's standard; whole gives the reference in full of a call that was cut, with so many
+    elements of results."""
 
     setup: Setup
-    whole: Callable[[Reference], Reference]
+    whole: Callable[[Reference, int], Reference]
 
     def of(self, case: Case, replay: BothSides) -> OutputVerdicts:
         """The verdicts on a case: of a call that is cut by its pieces, and in full where these do not show that all is
@@ -102,7 +103,7 @@ class Judging(Struct, frozen=True):
     def _in_full(self, case: Case, parts: Sequence[tuple[BothSides, Mapping[str, AnyArray]]]) -> PairedOutputs:
         whole: list[tuple[BothSides, Mapping[str, AnyArray]]] = []
         for part, given in parts:
-            reference = self.whole(part.reference)
+            reference = self.whole(part.reference, sum(array.size for array in given.values()))
             rounded = part.rounded and other_reading(reference)
             whole.append((replace(part, reference=reference, rounded=rounded), given))
         if case.direction == "forward":

@@ -112,6 +112,9 @@ _WIDE_COPIES = 16
 # Of a call whose reference runs in pieces, what is there in full: arguments and results, and the framework's copies of
 # both.
 _OWN_COPIES = 3
+# Bytes an element of arguments and results, where an output in full is judged by all further runs and a cause is looked
+# for: 86 to 184 were measured, of gelu, softmax, layer_norm and cumsum.
+_JUDGED = 190
 # Runs whose tensors are there at a time: the reference, a perturbed one, the device's.
 _RUNS = 3
 
@@ -180,6 +183,15 @@ def check_run(inside: int, available: int) -> None:
         raise TooLarge(
             f"the call makes {_gigabytes(inside)} of tensors in float64; checking it takes about {_gigabytes(needed)}, "
             f"more than the {_gigabytes(available)} of memory that may be taken here"
+        )
+
+
+def check_elements(count: int, available: int) -> None:
+    """Refuse to judge so many elements of arguments and results in full. Raises TooLarge."""
+    if (needed := count * _JUDGED) > available:
+        raise TooLarge(
+            f"judging {count:,} elements in full takes about {_gigabytes(needed)}, more than the "
+            f"{_gigabytes(available)} of memory that may be taken here"
         )
 
 

@@ -98,7 +98,13 @@ class Sampled(Struct, frozen=True):
         shape = self.shapes[name]
         worst = tuple(replace(element, index=self._index(name, element.index)) for element in output.worst)
         metrics = {**output.metrics, **self.described.get(name, {}), "sampled": self.share}
-        return replace(output, shape=shape, worst=worst, metrics=metrics, basis=None)
+        # Places and numbers of elements are those of the sample.
+        found, share = output.diagnosis, f"judged by {self.share:.2%} of its elements, each that stood out among them"
+        if found is not None and worst:
+            at = f"element {list(worst[0].index)}" + (" among others" if found.wrong > 1 else "")
+            output = replace(output, diagnosis=replace(found, where=at if found.where else ""))
+        reason = f"{output.reason}; {share}" if output.reason else ""
+        return replace(output, shape=shape, reason=reason, worst=worst, metrics=metrics, basis=None)
 
     @property
     def share(self) -> float:
