@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from pytest_probe import frameworks
 from pytest_probe.check import Case, CaseRuns, Checked, Checker, Question
 from pytest_probe.errors import CompilerFailed, NoKernel, NotCompilable, SettingsError
-from pytest_probe.frameworks.base import CompiledFunction, Compiler, Compilers, Framework
+from pytest_probe.frameworks.base import CompiledFunction, Compiler, CompilerRun, Framework
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.result import number
 from pytest_probe.model.run import Device
@@ -185,7 +185,7 @@ class Compiled(Feature):
             found.append(CompiledCalls(name, self.probe.checker, around, option, suffix))
         return found
 
-    def _compiler(self, framework: Compilers, name: str) -> Compiler:
+    def _compiler(self, framework: CompilerRun, name: str) -> Compiler:
         own = self.probe.registry.compilers.get(name)
         try:
             return framework.compiler(name, own, dynamic=self._dynamic)

@@ -20,7 +20,7 @@ from pytest_probe.model.run import with_leaves
 from pytest_probe.numerics.dtypes import is_complex, is_floating, widen
 from pytest_probe.option_types import Given, Type
 from pytest_probe.plugin.feature import Feature
-from pytest_probe.plugin.judged import Judged
+from pytest_probe.plugin.item_verdict import ItemVerdict
 from pytest_probe.plugin.session import Probe
 from pytest_probe.system.text import suggestion
 
@@ -62,7 +62,7 @@ class ByOtherFramework(Feature):
             device, reference = self.probe.sides_of(name)
             yield f"probe: {name} records: the device's calls by {device}, float64 by {reference}"
 
-    def judge(self, judged: Judged) -> None:
+    def judge(self, judged: ItemVerdict) -> None:
         checked = judged.checked
         # What a function of the user's gives, and what two calls were compared by, has an answer of its own.
         if checked.case.pair is not None or any(each.pair for each in judged.verdict.answers):
@@ -80,7 +80,7 @@ class ByOtherFramework(Feature):
     def _on_cpu(self) -> Checker:
         return self._checker(device="cpu", standard="auto", calls={})
 
-    def _ask(self, judged: Judged, checked: Checked) -> None:
+    def _ask(self, judged: ItemVerdict, checked: Checked) -> None:
         """How far another framework's kernel errs on the same inputs where the CPU's does. It changes no verdict."""
         assert checked.worst is not None
         api, own = checked.case.api, frameworks.MODULES.get(checked.case.dump.framework)

@@ -35,8 +35,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
     if not hasattr(config, "workerinput") and _may_probe(config):
         for option in options.OPTIONS:
-            if option.first and (config.getoption(option.key) or config.getini(option.key)):
-                options.imported(option.first)(config)
+            if option.before_xdist and (config.getoption(option.key) or config.getini(option.key)):
+                options.imported(option.before_xdist)(config)
     status = yield
     if config.option.help:
         from pytest_probe.plugin.command_line import standards_help
@@ -106,14 +106,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
         command_line.check_keys(config, keys)
     for option in options.OPTIONS:
-        if option.alone and (asked := _asked(config, option)):
-            options.imported(option.alone)(config, asked)
+        if option.standalone and (asked := _asked(config, option)):
+            options.imported(option.standalone)(config, asked)
     _find_captured(config)
     if config.getoption("probe_capture") or config.getini("probe_capture"):
         from pytest_probe.plugin import capture
 
         folder = config.getoption("probe_capture") or config.getini("probe_capture")
-        given = [option for option in options.OPTIONS if option.cli and not option.alone and option.name != "capture"]
+        given = [
+            option for option in options.OPTIONS if option.cli and not option.standalone and option.name != "capture"
+        ]
         others = [option.flag for option in given if config.getoption(option.key) is not None]
         capture.configure(config, folder, others)
     elif _may_probe(config):
@@ -167,7 +169,9 @@ def _paths_given(config: pytest.Config) -> bool:
 
 def _may_probe(config: pytest.Config) -> bool:
     """Cheaply: could there be a dump to check, or was an option given that tests of the user's own go by?"""
-    if any(config.getoption(option.key) is not None for option in options.OPTIONS if option.cli and not option.alone):
+    if any(
+        config.getoption(option.key) is not None for option in options.OPTIONS if option.cli and not option.standalone
+    ):
         return True
     if any(config.getini(option.key) for option in options.OPTIONS if option.probes):
         return True

@@ -24,7 +24,7 @@ from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.run import Way
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.options import COLLECTIVES, RELATIONS, TWO_CALLS, imported
-from pytest_probe.plugin.judged import Judged
+from pytest_probe.plugin.item_verdict import ItemVerdict
 from pytest_probe.plugin.marker import Marked
 from pytest_probe.plugin.report_results import carry
 from pytest_probe.plugin.reproduce import saved_file, test_command
@@ -67,7 +67,7 @@ class _Checks:
         """The device under test, by the name that the framework gives it."""
         return self._state.device_name
 
-    def _judge(self, case: Case, judge: Callable[[], Checked], api: str) -> Judged:
+    def _judge(self, case: Case, judge: Callable[[], Checked], api: str) -> ItemVerdict:
         """A check with its final verdict, which becomes a result of the test."""
         started = time.perf_counter()
         identity = PortableId.parse(f"{self._item.nodeid}::{case.id}")
@@ -77,7 +77,7 @@ class _Checks:
         verdict = checked.verdict
         # A skip stays one only where it is no fault of the test.
         verdict = replace(verdict, verdict="error") if self._is_fault(verdict) else verdict
-        judged = Judged(checked, verdict, identity, api, file, self._command)
+        judged = ItemVerdict(checked, verdict, identity, api, file, self._command)
         judged.by_features(self._state)
         result = Result.of(
             judged.verdict,
@@ -96,7 +96,7 @@ class _Checks:
     def _is_fault(self, verdict: Verdict) -> bool:
         return False
 
-    def _conclude(self, found: Sequence[Judged]) -> tuple[Verdict, ...]:
+    def _conclude(self, found: Sequence[ItemVerdict]) -> tuple[Verdict, ...]:
         """The verdicts, where the test passes. Raises CheckFailed, or skips the test."""
         failed = [judged for judged in found if judged.fails(strict=self._state.settings.strict)]
         first = failed[0] if failed else found[0]
@@ -230,7 +230,7 @@ class ProbeFixture(_Checks):
             cases = pairs(function)
         except UnsupportedDtype as error:
             pytest.skip(str(error))
-        found: list[Judged] = []
+        found: list[ItemVerdict] = []
         for case in cases:
             found.append(self._judge(case, partial(check, case), api or name))
             if found[-1].verdict.verdict == "error" and not found[-1].verdict.outputs:
@@ -313,7 +313,7 @@ class ProbeFixture(_Checks):
         with self._state.limited():
             found = config.stash[_COLLECTIVES].checked(function, reference, inputs, ranks, backend)
 
-        def judged(checked: Checked) -> Judged:
+        def judged(checked: Checked) -> ItemVerdict:
             return self._judge(checked.case, lambda: checked, name)
 
         return self._conclude([*map(judged, found)])
@@ -381,7 +381,7 @@ class ProbeCase(_Checks):
         judge = partial(self._checker.judge, self._prepared, output, dtype=_same(dtype), strides=strides)
         return self._conclude([self._judged(judge, direction) for direction in self._directions])
 
-    def _judged(self, judge: Callable[[Direction], Checked], direction: Direction) -> Judged:
+    def _judged(self, judge: Callable[[Direction], Checked], direction: Direction) -> ItemVerdict:
         case = replace(self._prepared.case, direction=direction)
         return self._judge(case, partial(judge, direction), case.api)
 

@@ -53,7 +53,7 @@ def of_options(probe: Probe) -> dict[str, Any]:
     return {
         option.name: None if option.name in written else option.type.identity(probe.settings.values[option.attribute])
         for option in OPTIONS
-        if not option.free and not option.by
+        if not option.never_matters_because and not option.by
     }
 
 

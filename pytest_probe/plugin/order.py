@@ -83,10 +83,10 @@ def write_selected(probe: Probe, session: pytest.Session) -> None:
     listed = [
         SelectedItem(_id(item), item.stash.get(PLACE, place), item.nodeid) for place, item in enumerate(session.items)
     ]
-    goes_on = probe.has("goes on") and (out / ITEMS).exists()
+    resumes = probe.has("resumes") and (out / ITEMS).exists()
     try:
         # Of a worker's list the process that reports makes use.
-        write_items(out / FOLDER if goes_on else out, listed)
+        write_items(out / FOLDER if resumes else out, listed)
     except OSError as error:
         wanted = f"it cannot be written to: {error.strerror}"
         raise pytest.UsageError(str(SettingsError(NAMED["out"].flag, str(out), wanted))) from None

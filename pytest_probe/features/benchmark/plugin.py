@@ -10,7 +10,7 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.export.compare import MISSING, NOTHING, judge
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.plugin.feature import Feature, Summary
-from pytest_probe.plugin.judged import Judged
+from pytest_probe.plugin.item_verdict import ItemVerdict
 from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_worker
@@ -41,7 +41,7 @@ class AgainstBenchmark(Feature):
         if not is_worker(self.probe.config):
             _ = self.other
 
-    def judge(self, judged: Judged) -> None:
+    def judge(self, judged: ItemVerdict) -> None:
         judged.verdict = judge(judged.verdict, self.other.get(str(judged.identity)), judged.api)
 
     def begin(self, reporting: Reporting) -> None:

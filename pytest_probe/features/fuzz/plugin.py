@@ -226,7 +226,7 @@ class _FuzzItem(NoticeItem):
                 os._exit(LOST)
             self._loss = self._loss or checked.verdict.reason
         for feature in self.probe.features:
-            checked = feature.further(checked)
+            checked = feature.judge_drawn_call(checked)
         return checked
 
     def _saved(self, found: Finding, folder: Path) -> str:

@@ -51,7 +51,7 @@ class Target(Struct, frozen=True):
         return Case(dump, record, direction, None, arguments=arguments, demands=_DEMANDS)
 
 
-class Judged(Struct, frozen=True):
+class JudgedCall(Struct, frozen=True):
     """What became of a call: checked in each direction, unless the reference rejected it, or it has ended a process
     before (fatal), so that it was not made again."""
 
@@ -96,18 +96,18 @@ class Trials(Struct, frozen=True):
     announced: _Announced = lambda call: nullcontext()
     fatal: Mapping[str, FatalCall] = field(default_factory=dict)
     further: Callable[[Checked], Checked] = lambda checked: checked
-    met: dict[str, Judged] = field(default_factory=dict)
+    met: dict[str, JudgedCall] = field(default_factory=dict)
 
-    def judged(self, call: Call, arguments: Arguments, text: str = "") -> Judged:
+    def judged(self, call: Call, arguments: Arguments, text: str = "") -> JudgedCall:
         """Run a call in the directions that are asked for. text shows it where it ends the process; "": its tensors by
         dtype and shape."""
         key = _key_of(arguments)
         if key in self.fatal:
             fatal = self.fatal[key]
-            self.met[key] = Judged(call, arguments, fatal=fatal)
+            self.met[key] = JudgedCall(call, arguments, fatal=fatal)
             # A call that ends the reference's process says nothing about the device.
             if fatal.kind == NoReference.kind:
-                return Judged(call, arguments, rejected=f"{fatal.kind}: {fatal.reason}")
+                return JudgedCall(call, arguments, rejected=f"{fatal.kind}: {fatal.reason}")
             return self.met[key]
         announced = AnnouncedCall(key, text or arguments_text(self.target.api, arguments))
         with self.announced(announced):
@@ -116,7 +116,7 @@ class Trials(Struct, frozen=True):
         if forward.verdict.verdict == "skip":
             kind, reason = forward.verdict.kind, forward.verdict.reason
             broken = f"the device accepts what the reference rejects: {reason}" if kind == NoReference.kind else ""
-            return Judged(call, arguments, rejected=f"{kind}: {reason}", contract=broken)
+            return JudgedCall(call, arguments, rejected=f"{kind}: {reason}", contract=broken)
         checked: tuple[Checked, ...] = (forward,)
         asked = "backward" in self.target.directions and not _broken_contract(forward.verdict)
         if asked and forward.forward is not None:
@@ -127,7 +127,7 @@ class Trials(Struct, frozen=True):
         if "forward" not in self.target.directions:
             checked = checked[1:]
         contracts = (_broken_contract(each.verdict) for each in checked)
-        return Judged(call, arguments, checked, contract=next(filter(None, contracts), ""))
+        return JudgedCall(call, arguments, checked, contract=next(filter(None, contracts), ""))
 
 
 def _key_of(arguments: Arguments) -> str:

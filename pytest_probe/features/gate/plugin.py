@@ -33,7 +33,7 @@ from pytest_probe.model.case import Case
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import SEVERITY, Verdict
 from pytest_probe.plugin.feature import Feature, Summary, Trait
-from pytest_probe.plugin.judged import Judged, Regression
+from pytest_probe.plugin.item_verdict import ItemVerdict, Regression
 from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_controller
@@ -93,7 +93,7 @@ class AgainstBaseline(Feature):
         same_device, limits = gate.comparable.same_device, not self.probe.settings.update
         return ResultSet("baseline", self._path.name, cases, identity, same_device, limits)
 
-    def judge(self, judged: Judged) -> None:
+    def judge(self, judged: ItemVerdict) -> None:
         """Compare it. Where an update measures the spread, the verdict is the worst of all seeds."""
         if self._gate is None:
             return

@@ -24,7 +24,7 @@ from pytest_probe.model.verdict import SEVERITY, ArgumentRow, OutputVerdict, Ver
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, is_packed, unpacked
 from pytest_probe.numerics.error_plots import LEAST_OF_ALL, error_map, errors_of, histogram, points, sample
 from pytest_probe.plugin.feature import Feature, Trait
-from pytest_probe.plugin.judged import Judged
+from pytest_probe.plugin.item_verdict import ItemVerdict
 from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.session import Probe
 from pytest_probe.reports.result_set import ResultSet, RunFile
@@ -132,7 +132,7 @@ class Html(Feature):
     def traits(self) -> Sequence[Trait]:
         return ("plots",) if self.probe.settings.html is None else ("plots", "needs run")
 
-    def judge(self, judged: Judged) -> None:
+    def judge(self, judged: ItemVerdict) -> None:
         if not self._shown.takes(judged.verdict):
             return
         digits: Sequence[Digits] = ()

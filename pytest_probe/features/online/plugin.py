@@ -41,8 +41,8 @@ from pytest_probe.option_types import Given, Size, Type
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.collectors import ArrivingItems
 from pytest_probe.plugin.feature import Feature, Summary
+from pytest_probe.plugin.item_verdict import ItemVerdict
 from pytest_probe.plugin.items import ProbeItem
-from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.report_results import OUTCOMES
 from pytest_probe.plugin.session import Probe
 from pytest_probe.reports.terminal import count
@@ -172,7 +172,7 @@ class Online(Feature):
     def decides(self) -> str:
         return "" if self._beside is None else f"beside {self._beside.name}"
 
-    def judge(self, judged: Judged) -> None:
+    def judge(self, judged: ItemVerdict) -> None:
         if self._beside is not None:
             checked = judged.checked
             judged.verdict = self._beside.judge(checked.case, judged.verdict, judged.identity, judged.api)

@@ -13,11 +13,11 @@ from pytest_probe.check.call_again import Apart
 from pytest_probe.check.check import Checker
 from pytest_probe.check.judging import argument_rows
 from pytest_probe.errors import DeviceRaised, HookFailed, ProbeError, SettingsError
+from pytest_probe.features.relations.call_forms import Alias, InPlace, Out
 from pytest_probe.features.relations.layouts import Layout, Stream
 from pytest_probe.features.relations.memory import Again, Fresh, Guard
 from pytest_probe.features.relations.rows import BATCH, ORDER
 from pytest_probe.features.relations.table import AtRisk, Call, Found, Relation, Row, left_out, row
-from pytest_probe.features.relations.twins import Alias, InPlace, Out
 from pytest_probe.model.verdict import RELATION, SEVERITY, Answer, Element, Metric, OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 from pytest_probe.numerics.ulp import ulp_distance

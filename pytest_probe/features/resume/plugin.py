@@ -52,7 +52,7 @@ class Resume(Feature):
     @property
     def traits(self) -> Sequence[Trait]:
         """Are the devices those of the results? A cluster's are known later."""
-        return ("goes on",) if self.probe.machines else ("goes on", "needs devices")
+        return ("resumes",) if self.probe.machines else ("resumes", "needs devices")
 
     def begin(self, reporting: Reporting) -> None:
         settings, run, known = self.probe.settings, reporting.run, not workers_describe_devices(self.probe)

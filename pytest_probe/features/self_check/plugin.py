@@ -15,8 +15,8 @@ from pytest_probe.model.verdict import PASS_SELF
 from pytest_probe.options import QUESTIONS, SELF
 from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature, Summary
+from pytest_probe.plugin.item_verdict import ItemVerdict
 from pytest_probe.plugin.items import ProbeItem
-from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.session import Probe
 from pytest_probe.reports.terminal import wrap
 
@@ -68,7 +68,7 @@ class SelfCheck(Feature, Question):
     def run(self, case: Case) -> Checked:
         return self.checks.of(case)
 
-    def judge(self, judged: Judged) -> None:
+    def judge(self, judged: ItemVerdict) -> None:
         verdict, case = judged.verdict, judged.checked.case
         if self._decides or verdict.kind != NoReference.kind:
             return

@@ -23,7 +23,7 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import STRONG, WEAK, WORTH, Answer
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
 from pytest_probe.plugin.feature import Feature
-from pytest_probe.plugin.judged import Judged
+from pytest_probe.plugin.item_verdict import ItemVerdict
 from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.reports.terminal import count
 from pytest_probe.standards.noise.summed_terms import summed_terms
@@ -147,7 +147,7 @@ class WorthOfPasses(Feature):
 
         return Spoiling(self.probe.checker)
 
-    def judge(self, judged: Judged) -> None:
+    def judge(self, judged: ItemVerdict) -> None:
         answer = self._spoiling.of(judged.checked) if self.probe.settings.worth else None
         if answer is not None:
             judged.verdict = replace(judged.verdict, answers=(*judged.verdict.answers, answer))

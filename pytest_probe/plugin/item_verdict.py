@@ -32,7 +32,7 @@ class Regression(Struct, frozen=True):
     table: Sequence[str]
 
 
-class Judged(Struct):
+class ItemVerdict(Struct):
     """A case, to which features give another verdict and the rest.
 
     api is the name that its result has, file gives where its tensors may go, command what runs it again. compared:
@@ -52,7 +52,7 @@ class Judged(Struct):
     details: Details | None = None
     digits: Sequence[Digits] = ()
 
-    def by_features(self, probe: Probe, *notes: str) -> Judged:
+    def by_features(self, probe: Probe, *notes: str) -> ItemVerdict:
         """Let the run's features judge it, and save its tensors where the run asks for them."""
         if probe.config.get_verbosity() > 0 and self.verdict.verdict != "skip":
             from pytest_probe.check.digits import digits_of
