@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-    from pytest_probe.plugin.session import Probe
+    from pytest_probe.plugin.session import ProcessSession
 
 MARKER = (
     "probe(dump, api, direction, dtype): run this test once for each matching record of the dump, with the fixture "
@@ -183,7 +183,7 @@ def _is_data_file(arg: str) -> bool:
     return not path.endswith(".py") and os.path.isfile(path)
 
 
-def _probe_of(config: pytest.Config) -> Probe:
+def _probe_of(config: pytest.Config) -> ProcessSession:
     """What this process's items share: made when it is first asked for, which may be before pytest is configured."""
     from pytest_probe.plugin.session import STATE, make_probe
 
@@ -238,7 +238,7 @@ def _configure(config: pytest.Config) -> None:
             config.pluginmanager.register(DeviceReportWriter(state), "probe-device-reports")
 
 
-def _extend_args(config: pytest.Config, probe: Probe) -> None:
+def _extend_args(config: pytest.Config, probe: ProcessSession) -> None:
     """Let pytest collect the dumps of --probe-dump: alone, or with the paths that the user gave. An ini file adds
     its own to what pytest collects anyway."""
     from pytest_probe.plugin.run_dumps import address
@@ -258,7 +258,7 @@ def _extend_args(config: pytest.Config, probe: Probe) -> None:
 class Collection:
     """In every process of a run that probes: collects dumps, completes the reports of their items."""
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         self._probe = probe
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

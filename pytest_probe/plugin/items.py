@@ -21,7 +21,7 @@ from pytest_probe.model.verdict import PASS_SELF, Verdict
 from pytest_probe.plugin.item_verdict import ItemVerdict
 from pytest_probe.plugin.report_results import carry
 from pytest_probe.plugin.reproduce import item_command, saved_file
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.records import library_frame, module_path, user_frame
 from pytest_probe.reports import junit
 from pytest_probe.reports.results_file import UNWRITTEN
@@ -50,7 +50,7 @@ class CaseFailed(AssertionError):
 class ProbeParent(Protocol):
     """What items hang under: a dump, or the table of APIs."""
 
-    probe: Probe
+    probe: ProcessSession
     dump_path: Path
 
 
@@ -118,7 +118,7 @@ class NoticeItem(pytest.Item):
         return parent  # type: ignore[no-any-return]
 
     @property
-    def probe(self) -> Probe:
+    def probe(self) -> ProcessSession:
         return self._above.probe
 
     @property

@@ -12,7 +12,7 @@ from pytest_probe.model.result import PortableId, Result
 from pytest_probe.plugin.feature import Feature, Summary
 from pytest_probe.plugin.item_verdict import ItemVerdict
 from pytest_probe.plugin.reporting import Reporting
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.plugin.xdist import is_worker
 from pytest_probe.reports import results_file, terminal
 from pytest_probe.reports.result_set import ResultSet, RunFolder
@@ -28,7 +28,7 @@ class AgainstBenchmark(Feature):
     traits = frozenset({"needs run"})
     conditions: Mapping[str, bool] = {"measured": True}
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         super().__init__(probe)
         self._seen: set[str] = set()
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check.check import Checker
 from pytest_probe.check.judging import KNOWN
-from pytest_probe.check.outcome import Checked
+from pytest_probe.check.outcome import CaseOutcome
 from pytest_probe.errors import HookFailed, NoReference
 from pytest_probe.features.fuzz.drawn import arguments_text
 from pytest_probe.model.case import Case, Demands
@@ -57,13 +57,13 @@ class JudgedCall(Struct, frozen=True):
 
     call: Call
     arguments: Arguments
-    checked: tuple[Checked, ...] = ()
+    checked: tuple[CaseOutcome, ...] = ()
     rejected: str = ""
     contract: str = ""
     fatal: FatalCall | None = None
 
     @property
-    def failing(self) -> Checked | None:
+    def failing(self) -> CaseOutcome | None:
         """What has a wrong number, or met code of the project's that raised; None where all is right."""
         for each in self.checked:
             # More than an error of shapes, dtypes, strides and exceptions.
@@ -95,7 +95,7 @@ class Trials(Struct, frozen=True):
     target: Target
     announced: _Announced = lambda call: nullcontext()
     fatal: Mapping[str, FatalCall] = field(default_factory=dict)
-    further: Callable[[Checked], Checked] = lambda checked: checked
+    further: Callable[[CaseOutcome], CaseOutcome] = lambda checked: checked
     met: dict[str, JudgedCall] = field(default_factory=dict)
 
     def judged(self, call: Call, arguments: Arguments, text: str = "") -> JudgedCall:
@@ -117,7 +117,7 @@ class Trials(Struct, frozen=True):
             kind, reason = forward.verdict.kind, forward.verdict.reason
             broken = f"the device accepts what the reference rejects: {reason}" if kind == NoReference.kind else ""
             return JudgedCall(call, arguments, rejected=f"{kind}: {reason}", contract=broken)
-        checked: tuple[Checked, ...] = (forward,)
+        checked: tuple[CaseOutcome, ...] = (forward,)
         asked = "backward" in self.target.directions and not _broken_contract(forward.verdict)
         if asked and forward.forward is not None:
             with self.announced(replace(announced, direction="backward")):
@@ -182,7 +182,7 @@ def exact_elements(leaves: Mapping[str, Leaf], shape: tuple[int, ...]) -> BoolAr
     return found
 
 
-def _by_ulp(checked: Checked, limit: float) -> Checked:
+def _by_ulp(checked: CaseOutcome, limit: float) -> CaseOutcome:
     """The verdict on a forward that passed, with an error for each output that is more than `limit` units off. The
     operator works element by element."""
     sides = checked.worst

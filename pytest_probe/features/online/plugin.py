@@ -44,7 +44,7 @@ from pytest_probe.plugin.feature import Feature, Summary
 from pytest_probe.plugin.item_verdict import ItemVerdict
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.report_results import OUTCOMES
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.reports.terminal import count
 from pytest_probe.selection import select
 from pytest_probe.standards.tools import COMPARES, DEFAULT
@@ -138,7 +138,7 @@ class Online(Feature):
     # "no items": nothing may come.
     traits = frozenset({"no items", "in order"})
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         super().__init__(probe)
         self._source: FolderSource
         self._private = Path()
@@ -318,7 +318,7 @@ def refuse_workers(config: pytest.Config) -> None:
         raise pytest.UsageError(str(SettingsError(_OPTION, option.probe_listen, wanted)))
 
 
-def _opened(probe: Probe, private: Path) -> FolderSource:
+def _opened(probe: ProcessSession, private: Path) -> FolderSource:
     """Raises SettingsError."""
     assert probe.settings.listen is not None
     listen, out, folder = probe.settings.listen.address, probe.settings.out, private / "came"

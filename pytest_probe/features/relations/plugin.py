@@ -7,7 +7,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from pytest_probe.check import Checked
+from pytest_probe.check import CaseOutcome
 from pytest_probe.features.relations.checks import Relations
 from pytest_probe.features.relations.table import checked
 from pytest_probe.plugin.feature import Feature
@@ -29,7 +29,7 @@ class AskRelations(Feature):
         if "guard" in asked and self.probe.at_risk is None:
             yield "probe: guard looks for reads beyond a page only where the process may die: add --probe-isolate or -n"
 
-    def judge_drawn_call(self, found: Checked) -> Checked:
+    def judge_drawn_call(self, found: CaseOutcome) -> CaseOutcome:
         return self._relations.of(found)
 
     def judge(self, judged: ItemVerdict) -> None:

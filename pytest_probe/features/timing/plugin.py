@@ -20,7 +20,7 @@ from pytest_probe.options import NAMED
 from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.item_verdict import ItemVerdict
 from pytest_probe.plugin.reporting import Reporting
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.plugin.xdist import is_controller
 from pytest_probe.reports.result_set import OtherResults
 from pytest_probe.settings import RawOptions, Settings
@@ -118,7 +118,7 @@ def check_limit(options: RawOptions, settings: Settings) -> None:
 
 
 class Timing(Feature):
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         super().__init__(probe)
         self._patience = PATIENCE
 
