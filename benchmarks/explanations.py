@@ -38,7 +38,7 @@ from benchmarks.quality.samples import LeftOut, Sample, Source, Wish, seed_of  #
 from cases import kernels  # noqa: E402
 from cases.kernels.entry import Entry  # noqa: E402
 from cases.kernels.scoring import judged, short  # noqa: E402
-from pytest_probe.check import Checked, Checker, Conditions  # noqa: E402
+from pytest_probe.check import CaseOutcome, Checker, Conditions  # noqa: E402
 from pytest_probe.errors import Unsupported  # noqa: E402
 from pytest_probe.model.comparison import Comparison  # noqa: E402
 from pytest_probe.model.verdict import SEVERITY, OutputVerdict  # noqa: E402
@@ -211,7 +211,7 @@ def _check(checker: Checker, found: Yields, samples: Iterable[Sample | LeftOut])
         if isinstance(sample, LeftOut):
             continue
         sample.seed(seed_of(sample.label))
-        checked: Checked | None = None
+        checked: CaseOutcome | None = None
         try:
             for case in sample.cases(checker):
                 found.case = f"{sample.label} {case.direction}"

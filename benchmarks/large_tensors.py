@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
-from pytest_probe.check import Case, Checked, Checker, Conditions  # noqa: E402
+from pytest_probe.check import Case, CaseOutcome, Checker, Conditions  # noqa: E402
 from pytest_probe.check.conditions import FLOPS  # noqa: E402
 from pytest_probe.model.dump import Direction  # noqa: E402
 from pytest_probe.records import read_dump  # noqa: E402
@@ -84,7 +84,7 @@ def measure(shape: tuple[int, int, int], dtypes: list[str], folder: Path) -> Non
     print("| dtype | direction | verdict | seconds | sampled |\n|---|---|---|---|---|")
     for dtype in dtypes:
         checker = Checker(Conditions(device="cpu"), Registry.default())
-        checked: Checked | None = None
+        checked: CaseOutcome | None = None
         total = 0.0
         one = case_of(shape, dtype, "forward", folder)
         for direction in ("forward", "backward"):

@@ -32,7 +32,7 @@ from benchmarks.fuzzing.running import seeded, trials  # noqa: E402
 from benchmarks.quality import calls, dumps, opinfo  # noqa: E402
 from benchmarks.quality.samples import LeftOut, Samples, Source, Wish, seed_of  # noqa: E402
 from pytest_probe import frameworks  # noqa: E402
-from pytest_probe.check import Case, Checked, Checker, Conditions  # noqa: E402
+from pytest_probe.check import Case, CaseOutcome, Checker, Conditions  # noqa: E402
 from pytest_probe.features.fuzz.search import Effort, Search  # noqa: E402
 from pytest_probe.features.fuzz.templates import table, template_from_table  # noqa: E402
 from pytest_probe.model.verdict import Verdict  # noqa: E402
@@ -72,7 +72,7 @@ class Counting(Checker):
         super().__init__(Conditions(device="cpu", diagnosed=False), Registry.default())
         self.items = items
 
-    def run(self, case: Case, previous: Checked | None = None) -> Checked:
+    def run(self, case: Case, previous: CaseOutcome | None = None) -> CaseOutcome:
         found = super().run(case, previous)
         self.items.add(f"{case.record.name} {case.direction}", found.verdict)
         return found
@@ -84,7 +84,7 @@ def of_samples(samples: Samples, items: Items) -> None:
         if isinstance(sample, LeftOut):
             continue
         sample.seed(seed_of(sample.label))
-        previous: Checked | None = None
+        previous: CaseOutcome | None = None
         for case in sample.cases(checker):
             previous = checker.run(case, previous)
 

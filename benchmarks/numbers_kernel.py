@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from pytest_probe.check.run_kinds import Apart, by_blocks
+from pytest_probe.check.run_kinds import Independent, by_blocks
 from pytest_probe.frameworks.torch.signatures import bind
 from pytest_probe.inputs.generated import generate_in
 from pytest_probe.model.comparison import ComparedCase, Comparison
@@ -54,7 +54,7 @@ def works(size: int) -> Iterator[tuple[str, Callable[[], object]]]:
         target = numpy_dtype("float64")
         yield (
             f"moved arguments, {dtype}",
-            lambda a=actual, t=target: by_blocks(a, Apart(stream()), ROUNDOFF, False, t),  # type: ignore[misc]
+            lambda a=actual, t=target: by_blocks(a, Independent(stream()), ROUNDOFF, False, t),  # type: ignore[misc]
         )
 
 

@@ -27,7 +27,7 @@ from benchmarks.quality.kinds import Watched  # noqa: E402
 from benchmarks.quality.samples import LeftOut, Samples, Wish, seed_of  # noqa: E402
 from benchmarks.verdict_quality import SOURCES, sources  # noqa: E402
 from pytest_probe import frameworks  # noqa: E402
-from pytest_probe.check import Checked, Checker, Conditions  # noqa: E402
+from pytest_probe.check import CaseOutcome, Checker, Conditions  # noqa: E402
 from pytest_probe.errors import Unsupported  # noqa: E402
 from pytest_probe.frameworks.torch.framework import TorchDevice  # noqa: E402
 from pytest_probe.model.verdict import Verdict  # noqa: E402
@@ -66,7 +66,7 @@ def judged(samples: Samples, device: str, allow: Sequence[str]) -> tuple[Counter
             cases = sample.cases(checker)
         except Unsupported:
             continue
-        checked: Checked | None = None
+        checked: CaseOutcome | None = None
         for case in cases:
             checked = checker.run(case, checked)
             if not framework.draws:  # random numbers of its own

@@ -58,7 +58,7 @@ class Recorded(Struct, frozen=True):
         )
 
 
-class Checked(Struct, frozen=True):
+class CaseOutcome(Struct, frozen=True):
     """What the check of a model gave. reasons are those of items that do not pass, and how many have each."""
 
     recorded: Recorded
@@ -113,7 +113,7 @@ def recorded(framework: str, name: str, out: Path, interpreter: str) -> Recorded
     return Recorded(dump=next((out / f"dump{STEPS - 1}").glob("step*/*/dump.json")), **times)
 
 
-def checked(framework: str, name: str, out: Path, interpreter: str) -> Checked:
+def checked(framework: str, name: str, out: Path, interpreter: str) -> CaseOutcome:
     found = recorded(framework, name, out, interpreter)
     imports = cost(out, [interpreter, "-c", f"import pytest, {MODULES[framework]}, pytest_probe.plugin"], ROOT)
     command = [interpreter, "-m", "pytest", "-p", "pytest_probe.plugin", "-p", "no:cacheprovider", "-q", "--tb=no"]
@@ -127,10 +127,10 @@ def checked(framework: str, name: str, out: Path, interpreter: str) -> Checked:
         if result["verdict"] != "pass"
     )
     verdicts = Counter(result["verdict"] for result in results)
-    return Checked(found, verdicts, reasons, check.seconds - imports.seconds, check.peak)
+    return CaseOutcome(found, verdicts, reasons, check.seconds - imports.seconds, check.peak)
 
 
-Measured = TypeVar("Measured", Recorded, Checked)
+Measured = TypeVar("Measured", Recorded, CaseOutcome)
 
 
 def each(

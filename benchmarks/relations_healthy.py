@@ -11,7 +11,7 @@ from collections import Counter
 
 from benchmarks.quality.opinfo import samples
 from benchmarks.quality.samples import LeftOut, Wish
-from pytest_probe.check import Checked, Checker, Conditions
+from pytest_probe.check import CaseOutcome, Checker, Conditions
 from pytest_probe.features.relations.checks import Relations
 from pytest_probe.model.verdict import RELATION
 from pytest_probe.options import RELATION_NAMES
@@ -26,7 +26,7 @@ def main() -> None:
         for sample in samples(Wish(dtype, 2)):
             if isinstance(sample, LeftOut):
                 continue
-            checked: Checked | None = None
+            checked: CaseOutcome | None = None
             for case in sample.cases(checker):
                 checked = checker.run(case, checked)
                 cases += 1

@@ -584,8 +584,8 @@ static int keep_gradients(calls *self, PyObject *kept, PyObject *seats, PyObject
     return kept ? 0 : -1;
 }
 
-/* Watched.came, and what follows where no more gradients are missing. */
-static int came(calls *self, PyObject *recorder, const passing *it, Py_ssize_t missing) {
+/* Watched.on_gradient, and what follows where no more gradients are missing. */
+static int on_gradient(calls *self, PyObject *recorder, const passing *it, Py_ssize_t missing) {
     PyObject *incoming = attribute(it->watched, self->n_incoming), *done = NULL;
     PyObject *outgoing = attribute(it->watched, self->n_outgoing), *open = NULL;
     if (keep_gradients(self, incoming, it->outs, it->out_grads, 0) == 0 &&
@@ -604,13 +604,13 @@ static int came(calls *self, PyObject *recorder, const passing *it, Py_ssize_t m
     return done ? 0 : -1;
 }
 
-/* As came, where no function mode sees what torch is asked for, and without gradients. */
-static int came_unseen(calls *self, PyObject *recorder, const passing *it, Py_ssize_t missing) {
+/* As on_gradient, where no function mode sees what torch is asked for, and without gradients. */
+static int on_gradient_unseen(calls *self, PyObject *recorder, const passing *it, Py_ssize_t missing) {
     quiet around;
     int grads = truth(PyObject_CallNoArgs(self->grads)), done = grads < 0 ? -1 : 0;
     if (done == 0) {
         done = begin_quiet(self, &around, grads, 1);
-        if (done == 0) done = came(self, recorder, it, missing);
+        if (done == 0) done = on_gradient(self, recorder, it, missing);
         if (end_quiet(self, &around) < 0) done = -1;
     }
     return done;
@@ -635,7 +635,7 @@ static PyObject *fire(PyObject *object, PyObject *args) {
     Py_ssize_t missing = recorder ? whole(attribute(it.watched, self->n_missing)) : -1;
     int done = 1;
     if (recorder && recorder != Py_None && missing > 0 && count_of(self->dispatching) == 0 && is_plain(self, &it) > 0)
-        done = came_unseen(self, recorder, &it, missing);
+        done = on_gradient_unseen(self, recorder, &it, missing);
     int counted = done < 0 && has_come(self, &it, missing);
     if (counted) done = tell_failed_of(self, recorder, it.watched);
     Py_XDECREF(recorder);

@@ -111,15 +111,15 @@ class Option(Generic[T]):
     "standard=self"; takes has the capabilities that a run with this option does not have. Both are words with spaces
     between, or a function of the settings that gives them. apart has the options that do not go with this one where no
     capability says so, each with the reason. check is the import path of a function of what the user wrote and the
-    settings, which is called where the option is set and raises SettingsError; first of a function of pytest's
-    configuration, which is called before pytest-xdist reads its own options. alone is the import path of a function of
-    pytest's configuration and of what was asked, which is called in every process of a run that has the option: the
-    option does not make the run probe. question is the import path of the feature that a run with the option has, whose
-    question its items ask.
+    settings, which is called where the option is set and raises SettingsError; before_xdist of a function of pytest's
+    configuration, which is called before pytest-xdist reads its own options. standalone is the import path of a
+    function of pytest's configuration and of what was asked, which is called in every process of a run that has the
+    option: the option does not make the run probe. question is the import path of the feature that a run with the
+    option has, whose question its items ask.
 
-    Two runs that differ in an option are two runs, which nothing mixes, unless free says why it changes neither a
-    verdict nor what is selected, or may_differ says why it does not matter for a use of both; by names the field of a
-    run's identity that is compared instead of the option.
+    Two runs that differ in an option are two runs, which nothing mixes, unless never_matters_because says why it
+    changes neither a verdict nor what is selected, or may_differ says why it does not matter for a use of both; by
+    names the field of a run's identity that is compared instead of the option.
     """
 
     attribute: str
@@ -140,11 +140,11 @@ class Option(Generic[T]):
         takes: Words = "",
         apart: Mapping[str, str] = {},
         check: str = "",
-        first: str = "",
+        before_xdist: str = "",
         probes: bool = False,
-        alone: str = "",
+        standalone: str = "",
         question: str = "",
-        free: str = "",
+        never_matters_because: str = "",
         by: str = "",
         may_differ: Mapping[str, str] = {},
     ) -> None:
@@ -164,11 +164,11 @@ class Option(Generic[T]):
         self._takes = takes
         self.apart = apart
         self.check = check
-        self.first = first
+        self.before_xdist = before_xdist
         self.probes = probes
-        self.alone = alone
+        self.standalone = standalone
         self.question = question
-        self.free = free
+        self.never_matters_because = never_matters_because
         self.by = by
         self.may_differ = may_differ
 
@@ -301,7 +301,8 @@ class Options:
         "(,tls=DIR of certificates, ,limit=SIZE of a tensor), a shared folder, file:///FOLDER, or msprobe's "
         "config.json. No device runs.",
         "pytest_probe.features.online.plugin.Listening", "ADDRESS", needs="records", takes="device known",
-        first="pytest_probe.features.online.plugin.refuse_workers", free="it says where calls come from")
+        before_xdist="pytest_probe.features.online.plugin.refuse_workers",
+        never_matters_because="it says where calls come from")
     against_map = Option("against-map",
         "YAML file that maps the other side of --probe-against\nWhat it calls modules, which it fuses, and how its "
         "ranks hold tensors.", Place(), "FILE", repeated=True,
@@ -378,28 +379,28 @@ class Options:
     strict = Option("strict",
         "Warnings fail, and so do vanished cases and other bits of the baseline\nThese are cases of the baseline "
         "that have vanished or have other bits on the same device.",
-        Flag(), repeated=True, free="it says which verdicts fail, and changes none")
+        Flag(), repeated=True, never_matters_because="it says which verdicts fail, and changes none")
     out = Option("out",
         "Write results and msprobe's CSV files into this folder\nIt must not hold results yet.", Place(),
-        "DIR", in_run_file=False, probes=True, free="it says where results go")
+        "DIR", in_run_file=False, probes=True, never_matters_because="it says where results go")
     html: Option[Path | None] = Option("html",
         "Write a page about the run, to open in a browser\nIt has tables and plots, and shows where errors begin.",
-        Needing(Report(), "jinja2", "report"), "FILE", in_run_file=False, free="it writes a report")
+        Needing(Report(), "jinja2", "report"), "FILE", in_run_file=False, never_matters_because="it writes a report")
     history = Option("history",
         "Append the run to this SQLite file; pytest-probe history shows how a metric moved over runs", Report(), "FILE",
-        in_run_file=False, free="it writes a report")
+        in_run_file=False, never_matters_because="it writes a report")
     save = Option("save",
         "Save tensors of failing cases, or of all, into --probe-out\nThese are inputs, outputs and gradients of "
         "both sides.",
         Maybe(Choice("failing", "all")), "failing|all", needs="out",
         apart={"outputs": "the tensors are in its folders already"},
-        free="it keeps tensors besides the results")
+        never_matters_because="it keeps tensors besides the results")
     resume = Option("resume",
         "Go on with the run in --probe-out that was killed\nOr that was interrupted. What has a result does not run "
         "again.",
         Flag(), ini=False, in_run_file=False,
         needs="out known",
-        free="it goes on with the same run")
+        never_matters_because="it goes on with the same run")
     shard: Option[tuple[int, int] | None] = Option("shard",
         "Run the I-th of N parts of the cases; pytest-probe merge joins their results\nParts are dealt out by "
         "estimated cost, alike on each machine.", "pytest_probe.features.shard.plugin.Part", "I/N", ini=False,
@@ -409,32 +410,34 @@ class Options:
         "Keep the numbers of slow references in this folder (default size: 10GB)\nA slow one takes more than 5 ms. "
         "The next run takes them from there, on another device or another build. The folder grows up to SIZE; the "
         "least recently used goes first.", Keyed(WritableFolder(), size=(Size(), "10GB")), "DIR[,size=SIZE]",
-        free="cached numbers are equal, bit for bit")
+        never_matters_because="cached numbers are equal, bit for bit")
     timeout = Option("timeout",
         "End the process in which a case takes longer than S seconds; 0: never (default: 300)\nA case with all its "
         "runs.",
         Number(lambda seconds: 0 <= seconds < 1e9, "give seconds, 0 or more; 0 is no limit"), "S", "300",
-        free="a case that ends in time has the same verdict with any limit")
+        never_matters_because="a case that ends in time has the same verdict with any limit")
     isolate = Option("isolate",
         "Run cases in a process of their own, which is replaced when it dies\nWith -n they run so anyway.", Flag(),
         in_run_file=False, needs="known", apart={"cluster": "each case runs in a process of its device already"},
-        first="pytest_probe.features.isolate.use_one_worker",
-        free="each process computes the same")
+        before_xdist="pytest_probe.features.isolate.use_one_worker",
+        never_matters_because="each process computes the same")
     cluster: Option[tuple[str, str | None] | None] = Option("cluster",
         "Run the cases on a Ray cluster: ray, or ray://HOST:PORT\nOne process a device. ray is the cluster of "
         "RAY_ADDRESS, else this machine. NAME is what Ray calls the devices, as NPU (default: GPU where a node has "
         "one, else CPU).",
         "pytest_probe.features.cluster.plugin.Address", "ADDRESS[,resource=NAME]",
         needs="records known",
-        first="pytest_probe.features.cluster.plugin.refuse_workers", free="each process computes the same")
+        before_xdist="pytest_probe.features.cluster.plugin.refuse_workers",
+        never_matters_because="each process computes the same")
     capture = Option("capture",
         "Record the API calls of this test run as a dump in DIR\nBelow that folder. Nothing is checked.",
-        Maybe(Text()), "DIR", in_run_file=False, free="nothing is checked")
+        Maybe(Text()), "DIR", in_run_file=False, never_matters_because="nothing is checked")
     asserts = Option("asserts",
         "Explain failing asserts of the tests' own\ntorch.testing.assert_close, numpy.testing.assert_allclose, "
         "assert torch.allclose and the like: what the difference looks like. With =all also how much of its "
         "tolerance each passing one uses.", FlagOrWord("failing", "all"), "all", in_run_file=False,
-        alone="pytest_probe.features.asserts.plugin.register", free="it explains tests of the user's own")
+        standalone="pytest_probe.features.asserts.plugin.register",
+        never_matters_because="it explains tests of the user's own")
     collect = Option("collect", "Collect the dumps in the folders that pytest collects", Flag(), cli=False,
         in_run_file=False, probes=True, may_differ=SELECTS)
     namespaces = Option("namespaces",

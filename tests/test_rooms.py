@@ -75,7 +75,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "plugin/checks.py": {"values of arguments": "any contiguous ones zeros"},
     "plugin/item_hooks.py": {"a section of a report": "log"},
-    "plugin/judged.py": {"a value of an option": "all"},
+    "plugin/item_verdict.py": {"a value of an option": "all"},
     "plugin/session.py": {"a value of an option": "all"},
     "plugin/tensors.py": {"as a program spells a dtype": "torch", "an argument": "fill"},
     "plugin/xdist.py": {"an option of pytest-xdist": "dist"},

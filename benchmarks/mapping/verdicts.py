@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from pytest_probe.check import Case, Checked, Checker, Conditions
+from pytest_probe.check import Case, CaseOutcome, Checker, Conditions
 from pytest_probe.model.case import floating_dtypes
 from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry
@@ -35,7 +35,7 @@ def main() -> None:
         seconds, verdicts = list[float](), dict[str, str]()
         for _ in range(4):
             begin = time.process_time()
-            previous: Checked | None = None
+            previous: CaseOutcome | None = None
             for case in found:
                 previous = checker.run(case, previous)
                 verdicts[case.id] = previous.verdict.verdict

@@ -15,7 +15,7 @@ from benchmarks.mutations import mutants
 from benchmarks.quality.kinds import Emulated, Kind, Watched
 from benchmarks.quality.samples import LeftOut, Sample, Samples, seed_of
 from pytest_probe import frameworks
-from pytest_probe.check import Checked, Checker, Conditions
+from pytest_probe.check import CaseOutcome, Checker, Conditions
 from pytest_probe.errors import Unsupported
 from pytest_probe.model.device_modes import Behaviour
 from pytest_probe.model.verdict import OutputVerdict, Verdict
@@ -192,7 +192,7 @@ def _check(sample: Sample, checker: Checker, scoring: Scoring) -> None:
     except Unsupported as error:
         scoring.left_out[f"cases skipped: {error.kind}"] += 1
         return
-    checked: Checked | None = None
+    checked: CaseOutcome | None = None
     for case in cases:
         scoring.case = f"{sample.label} {case.direction}"
         checked = checker.run(case, checked)

@@ -100,7 +100,7 @@ def placed(value: Any, place: str, kind: type) -> list[tuple[str, Any]]:
 
 class Watched:
     """The gradients of one call, by place, as they come: those of its outputs, and those that it gives its arguments.
-    missing counts what may still come; parent is the forward's. A subclass waits for them, and has a method `came`."""
+    missing counts what may still come; parent is the forward's. A subclass waits in `on_gradient`."""
 
     __slots__ = ("incoming", "missing", "name", "outgoing", "parent")
 
@@ -114,7 +114,7 @@ class Watched:
         self.outgoing: dict[str, Tree] = {}
         self.missing = 0
 
-    def came(self, take: Callable[[Any], Tree], *gradients: Any) -> None:
+    def on_gradient(self, take: Callable[[Any], Tree], *gradients: Any) -> None:
         """Some came. Of several backwards the first counts: another one leaves nothing missing."""
         raise NotImplementedError
 
@@ -299,7 +299,7 @@ class CallHooks:
         overflows = False
         with self.aside():
             try:
-                watched.came(self._take, *gradients)
+                watched.on_gradient(self._take, *gradients)
                 if watched.missing:
                     self._open[watched] = None
                 else:

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from pytest_probe.check.check import Checker as Checker
     from pytest_probe.check.check import preview as preview
     from pytest_probe.check.conditions import Conditions as Conditions
-    from pytest_probe.check.outcome import Checked as Checked
+    from pytest_probe.check.outcome import CaseOutcome as CaseOutcome
     from pytest_probe.check.outcome import PreparedCall as PreparedCall
     from pytest_probe.check.outcome import Question as Question
 
 __all__ = [
     "Case",
+    "CaseOutcome",
     "CaseRuns",
-    "Checked",
     "Checker",
     "Conditions",
     "PreparedCall",
@@ -31,7 +31,7 @@ __all__ = [
 ]
 # A process that hands its cases to others runs none, and its start is paid for by each run.
 _EXPORTS = {
-    "Checked": "outcome",
+    "CaseOutcome": "outcome",
     "PreparedCall": "outcome",
     "CaseRuns": "check",
     "Checker": "check",

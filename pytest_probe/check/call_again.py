@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.check import Case, Checked
+from pytest_probe.check import Case, CaseOutcome
 from pytest_probe.check.both_sides import BothSides
 from pytest_probe.check.conditions import Setup
 from pytest_probe.check.sources import DeviceSource
@@ -69,7 +69,7 @@ def kept(results: Results) -> dict[str, AnyArray]:
 class Call:
     """unsteady are the elements of outputs that hang on memory which is not the call's, or on chance."""
 
-    def __init__(self, checked: Checked, setup: Setup) -> None:
+    def __init__(self, checked: CaseOutcome, setup: Setup) -> None:
         replay = checked.forward if isinstance(checked.forward, BothSides) else None
         if checked.case.direction == "backward" or replay is None:
             assert checked.worst is not None

@@ -20,7 +20,15 @@ from pytest_probe.check.conditions import Conditions, Setup
 from pytest_probe.check.device_memory import Waiting, noting_device_memory
 from pytest_probe.check.judging import Judging, verdict_on
 from pytest_probe.check.lost_arguments import check_complete
-from pytest_probe.check.outcome import UNDECIDED, Checked, MeasurableCall, Measuring, PreparedCall, attempt, undecided
+from pytest_probe.check.outcome import (
+    UNDECIDED,
+    CaseOutcome,
+    MeasurableCall,
+    Measuring,
+    PreparedCall,
+    attempt,
+    undecided,
+)
 from pytest_probe.check.overflow import by_statistics, recorded_overflow
 from pytest_probe.check.parts import parts_of_case, spending
 from pytest_probe.check.quantizers import recorded_quantizer
@@ -53,7 +61,7 @@ AdjustVerdict = Callable[[Case, Verdict], Verdict | None]
 
 def check(
     case: Case, runner: CaseRunner, replay: BothSides | None = None, measuring: Measuring | None = None
-) -> Checked:
+) -> CaseOutcome:
     """A case from its record to its verdict. replay: both sides, where they have run already; measuring: what measures
     the call besides."""
     if replay is None:
@@ -78,7 +86,7 @@ def check(
         judged = Judging(runner.setup, runner.whole).of(case, replay)
     # The run serves the backward, which uses up its graph.
     forward = replay if case.direction == "forward" else None
-    found = Checked(case, verdict_on(judged, runner.setup.conditions.standard), forward, judged.worst)
+    found = CaseOutcome(case, verdict_on(judged, runner.setup.conditions.standard), forward, judged.worst)
     if runner.setup.conditions.keeps_sides:
         found = replace(found, compared=judged.compared)
     return found if measuring is None else _measured(found, measuring.of_replay(case, replay, runner.setup))
@@ -86,7 +94,7 @@ def check(
 
 class Checker:
     """Checks cases on one device, each with its dump's framework; functions with the framework that it is given. It
-    keeps nothing of a case: what its sibling may use is in `Checked`."""
+    keeps nothing of a case: what its sibling may use is in `CaseOutcome`."""
 
     def __init__(
         self,
@@ -132,7 +140,7 @@ class Checker:
     def _runner(self, case: Case, cached: CachedResults | None = None) -> CaseRunner:
         return CaseRunner(self._setup(case), self._adjust_inputs, cached)
 
-    def timed_again(self, checked: Checked) -> CaseTime:
+    def timed_again(self, checked: CaseOutcome) -> CaseTime:
         """The time of a case, measured anew on new copies of its inputs."""
         assert checked.subject is not None
         with self._setup(checked.case).settled():
@@ -151,7 +159,7 @@ class Checker:
         """The verdict on a case. What is wrong with a record, a file or a call ends in a skip or an error verdict."""
         return self.run(case).verdict
 
-    def run(self, case: Case, served: Checked | None = None) -> Checked:
+    def run(self, case: Case, served: CaseOutcome | None = None) -> CaseOutcome:
         """The verdict on a case, and what it leaves. served: what the record's other direction left, whose run is used;
         CaseRuns keeps it."""
         needed = _bytes_on_device(case)
@@ -246,7 +254,7 @@ class Checker:
         but in runs that round there."""
         return self.setup.framework.border(tensor)
 
-    def prepare(self, case: Case, *, gradient: bool) -> PreparedCall | Checked:
+    def prepare(self, case: Case, *, gradient: bool) -> PreparedCall | CaseOutcome:
         """The case's arguments on the device, for a caller who makes the call; `judge` takes what it returns. The
         skip where they cannot be had.
 
@@ -281,7 +289,7 @@ class Checker:
         *,
         dtype: bool = True,
         strides: bool = False,
-    ) -> Checked:
+    ) -> CaseOutcome:
         """The verdict on what a call on prepared arguments returned: a tensor, or several in a list, tuple or dict.
         The backward takes its gradients; once. dtype, strides: must they be those of the recorded API?"""
         case = replace(prepared.case, direction=direction)
@@ -296,7 +304,7 @@ class Checker:
                 made.found = check(case, runner, replayed(replace(reference, cached=cached), source))
             return self._adjusted(case, made.found)
 
-    def _adjusted(self, case: Case, found: Checked) -> Checked:
+    def _adjusted(self, case: Case, found: CaseOutcome) -> CaseOutcome:
         try:
             adjusted = self._adjust_verdict(case, found.verdict) if self._adjust_verdict is not None else None
         except (HookFailed, MemoryError) as error:
@@ -304,7 +312,7 @@ class Checker:
             return replace(found, verdict=failed.verdict, cause=failed.cause)
         return found if adjusted is None else replace(found, verdict=adjusted)
 
-    def _in_turn(self, case: Case, previous: Checked | None) -> Checked:
+    def _in_turn(self, case: Case, previous: CaseOutcome | None) -> CaseOutcome:
         """A case that has the device, and leaves nothing on a crowded one."""
         setup, forward = self._setup(case), None if previous is None else previous.forward
         with self._caching(case) as cached:
@@ -321,7 +329,9 @@ class Checker:
                     found = replace(found, verdict=replace(found.verdict, notes=notes))
         return found.without_run() if setup.memory.crowds(_bytes_on_device(case)) else found
 
-    def _without_sides(self, case: Case, runner: CaseRunner, forward: BothSides | ProbeError | None) -> Checked | None:
+    def _without_sides(
+        self, case: Case, runner: CaseRunner, forward: BothSides | ProbeError | None
+    ) -> CaseOutcome | None:
         """What needs no reference: a run that measures only, a quantiser, or an overflow that a record's statistics
         tell. Raises Unsupported where a dump has not what is to be judged. forward is what the record's forward left.
         """
@@ -330,7 +340,7 @@ class Checker:
             assert conditions.measuring is not None, "a run that does not judge measures"
             subject = conditions.measuring.alone(case, runner)
             dtypes = sorted({dtype.name for dtype in floats_of(subject.leaves).values()})
-            found = _measured(Checked(case, Verdict("pass", "", dtype="+".join(dtypes))), subject)
+            found = _measured(CaseOutcome(case, Verdict("pass", "", dtype="+".join(dtypes))), subject)
             reasons = [each.reason for each in (found.verdict.time, found.verdict.memory) if each is not None]
             if not all(reasons):
                 return found
@@ -345,7 +355,7 @@ class Checker:
         if told is None and case.direction == "backward":
             source = forward.source if isinstance(forward, BothSides) else None
             check_gradients(source.call if isinstance(source, StoredOutputs) else case.dump.decode(case.record))
-        return None if told is None else Checked(case, told)
+        return None if told is None else CaseOutcome(case, told)
 
     @contextmanager
     def _caching(self, case: Case) -> Iterator[CachedResults | None]:
@@ -364,9 +374,9 @@ class CaseRuns:
 
     def __init__(self, checker: Checker) -> None:
         self.checker = checker
-        self.last: Checked | None = None
+        self.last: CaseOutcome | None = None
 
-    def run(self, case: Case) -> Checked:
+    def run(self, case: Case) -> CaseOutcome:
         self.release(case)
         served, self.last = self.last, None
         self.last = self.checker.run(case, served)
@@ -378,7 +388,7 @@ class CaseRuns:
             self.last = None
 
 
-def _measured(checked: Checked, subject: MeasurableCall) -> Checked:
+def _measured(checked: CaseOutcome, subject: MeasurableCall) -> CaseOutcome:
     """The case with what is asked of its time and memory."""
     time, memory = subject.time(), subject.memory()
     return replace(checked, verdict=replace(checked.verdict, time=time, memory=memory), subject=subject)

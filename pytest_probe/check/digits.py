@@ -15,7 +15,7 @@ from msgspec import Struct
 from pytest_probe.check.check import Checker
 from pytest_probe.check.comparisons import comparisons
 from pytest_probe.check.judging import UNREADABLE
-from pytest_probe.check.outcome import Checked
+from pytest_probe.check.outcome import CaseOutcome
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics.dtypes import dtype_name, float_format, is_floating
 from pytest_probe.numerics.metrics import relative_rmse
@@ -44,7 +44,7 @@ class Digits(Struct, frozen=True):
         return f"{self.right:.1f} of {self.most:.1f} decimal digits are right ({self.dtype}): {error}{run}"
 
 
-def digits_of(checked: Checked, checker: Checker) -> tuple[Digits, ...]:
+def digits_of(checked: CaseOutcome, checker: Checker) -> tuple[Digits, ...]:
     """Those of each floating output of a case that was judged. The reference runs once more, in float32."""
     if checked.worst is None:
         return ()

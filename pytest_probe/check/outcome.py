@@ -1,7 +1,7 @@
 """What checking a case leaves, also where an error is in the way of a verdict; a call made ready for a caller; and what
 a run may ask of a case besides its verdict, time and memory, which the feature `timing` measures.
 
-The item's owner keeps `Checked`, and nobody else keeps anything of a case. So peak memory is that of the largest case.
+The item's owner keeps a `CaseOutcome`, and nobody else keeps anything of a case. So peak memory is that of the largest.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ class Question(Protocol):
     suffix: str = ""
     options: Mapping[str, str] = {}
 
-    def run(self, case: Case) -> Checked:
+    def run(self, case: Case) -> CaseOutcome:
         """The verdict, and what else the run leaves. What a forward leaves may serve its backward, which comes next."""
 
 
-class Checked(Struct, frozen=True):
+class CaseOutcome(Struct, frozen=True):
     """What checking a case leaves, for whoever keeps it until the next case.
 
     forward is the run of the record that its backward case shares, or why there is none; None where it is used up.
@@ -120,7 +120,7 @@ class Checked(Struct, frozen=True):
         same = own.dump is case.dump and own.record.name == case.record.name and own.dtype == case.dtype
         return same and own.direction != case.direction and self.forward is not None
 
-    def without_run(self) -> Checked:
+    def without_run(self) -> CaseOutcome:
         """It without the run for its sibling, whose tensors the device has back."""
         for replay in (self.forward, None if self.worst is None else self.worst.replay):
             if isinstance(replay, BothSides):
@@ -170,7 +170,7 @@ class PreparedCall(Struct, frozen=True):
 class Attempt:
     """The check of a case; found is what it leaves, or what an error in its way does."""
 
-    found: Checked
+    found: CaseOutcome
 
 
 @contextmanager
@@ -193,7 +193,7 @@ def attempt(setup: Setup, case: Case) -> Iterator[Attempt]:
         made.found = undecided(setup, case, failed)
 
 
-def undecided(setup: Setup, case: Case, error: Exception, *, in_both: bool = False) -> Checked:
+def undecided(setup: Setup, case: Case, error: Exception, *, in_both: bool = False) -> CaseOutcome:
     """What an error leaves; in_both: the record's other direction has no verdict for the same reason."""
     error = out_of_memory(error) if isinstance(error, MemoryError) else error
     standard = setup.conditions.standard
@@ -210,7 +210,7 @@ def undecided(setup: Setup, case: Case, error: Exception, *, in_both: bool = Fal
     else:
         kind = error.kind if isinstance(error, RecordError) else RecordError.kind
         verdict = Verdict("skip", standard, str(error), kind)
-    return Checked(case, verdict, forward, cause=error.__cause__)
+    return CaseOutcome(case, verdict, forward, cause=error.__cause__)
 
 
 def _refused(setup: Setup, case: Case, error: DeviceRaised) -> Verdict | None:

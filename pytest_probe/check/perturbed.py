@@ -14,7 +14,7 @@ from pytest_probe.check.borders import check_gradients_of_borders
 from pytest_probe.check.both_sides import NO_CALL, BothSides, Reference
 from pytest_probe.check.parts import spending
 from pytest_probe.check.reference_cache import CachedResult
-from pytest_probe.check.run_kinds import KINDS, Apart, ByValue, Range, by_blocks, moved, way_of
+from pytest_probe.check.run_kinds import KINDS, Independent, Range, SameForEqualValues, by_blocks, moved, way_of
 from pytest_probe.inputs.draws import RandomStreams
 from pytest_probe.model.comparison import Evidence, RunKind
 from pytest_probe.model.device_modes import Mode
@@ -254,9 +254,9 @@ class PerturbedRuns:
             way = replace(way, steps=replace(way.steps, seed=int(generator.integers(2**62))))
         elif way.steps is not None and kind == "narrow_steps" and shrink and not how.together:
             way = replace(way, steps=replace(way.steps, seed=int(generator.integers(2**62)), computed=True))
-        draw = Apart(generator)
+        draw = Independent(generator)
         alike = how.together or kind == "moved_slightly"
-        move = ByValue(int(generator.integers(2**62))) if alike else draw
+        move = SameForEqualValues(int(generator.integers(2**62))) if alike else draw
         dtype = "" if KINDS[kind].on_numbers else way.dtype
         before: Callable[[AnyArray], AnyArray] = untied if kind == "untied" else lambda array: array
         leaves = self._moved_leaves(reference, before, move, size, inward or how.together, dtype)
@@ -327,7 +327,7 @@ def perturbed(array: AnyArray, draw: Draw, size: float, inward: bool, dtype: str
         return (parts[0] + 1j * parts[1]).astype(NUMPY_COMPLEX.get(dtype, array.dtype))
     if not is_floating(array.dtype):
         return array
-    if array.size > PASS and isinstance(draw, (Apart, ByValue)):
+    if array.size > PASS and isinstance(draw, (Independent, SameForEqualValues)):
         return by_blocks(array, draw, size, inward, numpy_dtype(dtype) if dtype else array.dtype)
     return _moved(widen(array), draw, size, inward).astype(dtype or array.dtype, copy=False)
 

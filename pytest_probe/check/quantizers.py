@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pytest_probe import frameworks
-from pytest_probe.check.outcome import Checked, undecided
+from pytest_probe.check.outcome import CaseOutcome, undecided
 from pytest_probe.check.sources import DeviceSource
 from pytest_probe.check.stored_outputs import StoredOutputs
 from pytest_probe.errors import BrokenCall, DeviceRaised, SettingsError, Unsupported
@@ -53,7 +53,7 @@ def quantizer(
     return Wanted(recipe_named(recipe), order, rule or "", saturate, rounding, scales_first)
 
 
-def check_quantizer(checker: Checker, case: Case, wanted: Wanted) -> Checked:
+def check_quantizer(checker: Checker, case: Case, wanted: Wanted) -> CaseOutcome:
     """The verdict on a quantiser, the function of a case, whose only tensor is what it quantises: on its scales and its
     elements. A function that raises, or gives something else, is an error."""
     assert case.pair is not None
@@ -66,7 +66,7 @@ def check_quantizer(checker: Checker, case: Case, wanted: Wanted) -> Checked:
             return undecided(setup, case, error)
 
 
-def recorded_quantizer(case: Case, runner: CaseRunner) -> Checked:
+def recorded_quantizer(case: Case, runner: CaseRunner) -> CaseOutcome:
     """The verdict on a record whose API the project named as a quantiser. Raises what `CaseRunner` does, and
     Unsupported for its backward."""
     registry = runner.setup.registry
@@ -106,15 +106,15 @@ def _draws(
         yield list(run.outputs.values())
 
 
-def _concluded(case: Case, numbers: AnyArray, draws: Iterable[Sequence[object]], wanted: Wanted) -> Checked:
+def _concluded(case: Case, numbers: AnyArray, draws: Iterable[Sequence[object]], wanted: Wanted) -> CaseOutcome:
     """The verdict on what a quantiser made of numbers, the outputs of each of its calls; an error where they are no
     values and scales of its recipe."""
     try:
         outputs = quantiser.judge(numbers, [_quantised(each, wanted) for each in draws], wanted)
     except BrokenCall as error:
-        return Checked(case, Verdict("error", quantiser.NAME, f"the quantiser gave {error}"), cause=error)
+        return CaseOutcome(case, Verdict("error", quantiser.NAME, f"the quantiser gave {error}"), cause=error)
     outcome, reason = conclusion(outputs)
-    return Checked(case, Verdict(outcome, quantiser.NAME, reason, "", dtype_name(numbers.dtype), outputs))
+    return CaseOutcome(case, Verdict(outcome, quantiser.NAME, reason, "", dtype_name(numbers.dtype), outputs))
 
 
 def _quantised(outputs: Sequence[object], wanted: Wanted) -> Quantised:

@@ -107,7 +107,7 @@ def way_of(
 OfBlock: TypeAlias = Callable[[int, AnyArray], AnyArray]
 
 
-class Apart:
+class Independent:
     """A number between 0 and 1 for each element, the next ones of a generator."""
 
     def __init__(self, generator: np.random.Generator) -> None:
@@ -121,7 +121,7 @@ class Apart:
         return Uniforms(self._generator, size)
 
 
-class ByValue:
+class SameForEqualValues:
     """A number between 0 and 1 for each value, the same for the same value: splitmix64 of its bits and a salt."""
 
     def __init__(self, salt: int) -> None:
@@ -156,12 +156,14 @@ class Range(NamedTuple):
         return cls(low, high, float(finite.min(initial=np.inf)), float(finite.max(initial=-np.inf)))
 
 
-def by_blocks(array: AnyArray, draw: Apart | ByValue, size: float, inward: bool, dtype: np.dtype) -> AnyArray:
+def by_blocks(
+    array: AnyArray, draw: Independent | SameForEqualValues, size: float, inward: bool, dtype: np.dtype
+) -> AnyArray:
     """A real floating array of which each value has moved, in a dtype. Threads draw at the same time."""
     flat, found = array.reshape(-1), np.empty(array.shape, dtype)
     out, ends = found.reshape(-1), _ends_of(flat)
     whole = Range.of(widen(flat)) if ends is None else Range(*ends, *ends)
-    if isinstance(draw, ByValue):
+    if isinstance(draw, SameForEqualValues):
         _move(flat, out, lambda start, values: draw(values), size, inward, whole)
         return found
     uniforms = draw.begun(flat.size)

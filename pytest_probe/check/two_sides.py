@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 from msgspec import Struct
 
-from pytest_probe.check import Checked, Checker
+from pytest_probe.check import CaseOutcome, Checker
 from pytest_probe.check.comparisons import comparisons
 from pytest_probe.errors import ProbeError
 from pytest_probe.model.comparison import NOWHERE, Assumption, Comparison
@@ -140,7 +140,7 @@ def _words(a: _Output, b: _Output) -> str:
     return ", ".join(found)
 
 
-def differences(checker: Checker, a: Checked, b: Checked) -> dict[str, str]:
+def differences(checker: Checker, a: CaseOutcome, b: CaseOutcome) -> dict[str, str]:
     """What the outputs of two checks of equal inputs differ by, which must hold their sides: by the names of outputs
     that differ, "" without a name. It costs dozens of runs of the reference."""
     try:
@@ -165,7 +165,7 @@ def _equal(a: _Output, b: _Output) -> bool:
     return first.shape == second.shape and equal_bits(first, second) == 1.0
 
 
-def _outputs(checked: Checked, seed: int) -> dict[str, _Output]:
+def _outputs(checked: CaseOutcome, seed: int) -> dict[str, _Output]:
     """By name. Of a large call those of a sample, which is the same on both sides."""
     if checked.compared is None:
         return {}

@@ -13,7 +13,7 @@ from types import ModuleType
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.check import Case, CaseRuns, Checked, Checker, Question
+from pytest_probe.check import Case, CaseOutcome, CaseRuns, Checker, Question
 from pytest_probe.check.pair_metrics import (
     INCOMPARABLE,
     Difference,
@@ -34,7 +34,7 @@ from pytest_probe.option_types import Given, Type, content
 from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.items import ProbeItem
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.registry import Registry
 from pytest_probe.selection import apis_of, nearest
 from pytest_probe.standards.tables import classes_of
@@ -100,7 +100,7 @@ class TwoCalls(Question):
     def __init__(self, a: Checker, b: Checker, name: str = "") -> None:
         self._runs, self._name = (CaseRuns(a), CaseRuns(b)), name
 
-    def run(self, case: Case, other: Case | None = None) -> Checked:
+    def run(self, case: Case, other: Case | None = None) -> CaseOutcome:
         """What both sides find, as that of a case. other: the case of B, where it is not the same one."""
         other = other or case
         # Before A runs: the peak of memory is that of one case.
@@ -109,7 +109,7 @@ class TwoCalls(Question):
         return _beside(self._runs[0].checker, a, b, self._name or b.verdict.replaced or case.id)
 
 
-def _beside(checker: Checker, a: Checked, b: Checked, name_of_b: str) -> Checked:
+def _beside(checker: Checker, a: CaseOutcome, b: CaseOutcome, name_of_b: str) -> CaseOutcome:
     """The verdict on both sides, and what they are beside one another."""
     verdicts = {"A": a.verdict, "B": b.verdict}
     wrong = [side for side, verdict in verdicts.items() if verdict.verdict == "error"]
@@ -175,7 +175,7 @@ def _rows(verdicts: Mapping[str, Verdict], metrics: Mapping[str, Mapping[str, Me
 _WEIGHT: Mapping[Outcome, int] = {"pass": 0, "warning": 1, "skip": 2, "error": 3}
 
 
-def _outputs(checked: Checked) -> dict[str, AnyArray]:
+def _outputs(checked: CaseOutcome) -> dict[str, AnyArray]:
     """All outputs that are arrays, or numbers, by the names that verdicts give them."""
     if checked.compared is None:
         return {}
@@ -227,7 +227,7 @@ class AgainstCall(Feature):
 
 
 class AgainstFramework(Feature):
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         super().__init__(probe)
         self._other = str(probe.settings.against_framework)
 

@@ -14,9 +14,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.check import Case, CaseRuns, Checked, Checker, Question
+from pytest_probe.check import Case, CaseOutcome, CaseRuns, Checker, Question
 from pytest_probe.errors import CompilerFailed, NoKernel, NotCompilable, SettingsError
-from pytest_probe.frameworks.base import CompiledFunction, Compiler, Compilers, Framework
+from pytest_probe.frameworks.base import CompiledFunction, Compiler, CompilerRun, Framework
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.result import number
 from pytest_probe.model.run import Device
@@ -25,7 +25,7 @@ from pytest_probe.options import DTYPE_CHOICES, NAMED
 from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.items import ProbeItem
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 
 _NOISE = ("noise_ratio", "noise_rms")
 
@@ -81,7 +81,7 @@ class CompiledCalls(Question):
         found = self._devices[framework.name] = self._around(framework, device)
         return found
 
-    def run(self, case: Case) -> Checked:
+    def run(self, case: Case) -> CaseOutcome:
         self._runs.release(case)
         # It is made where the framework's device is first asked for.
         assert self._runs.checker.setup_of(case.dump.framework).device
@@ -129,7 +129,7 @@ _DYNAMIC = "dynamic"
 
 
 class Compiled(Feature):
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         super().__init__(probe)
         self._dynamic = _DYNAMIC in probe.settings.compile
         self._environment: dict[str, str | None] = {}
@@ -185,7 +185,7 @@ class Compiled(Feature):
             found.append(CompiledCalls(name, self.probe.checker, around, option, suffix))
         return found
 
-    def _compiler(self, framework: Compilers, name: str) -> Compiler:
+    def _compiler(self, framework: CompilerRun, name: str) -> Compiler:
         own = self.probe.registry.compilers.get(name)
         try:
             return framework.compiler(name, own, dynamic=self._dynamic)

@@ -43,10 +43,10 @@ class History(Feature):
         self._run.add(result)
 
     def close(self, reporting: Reporting) -> None:
-        out, goes_on = self.probe.settings.out, self.probe.has("goes on")
+        out, resumes = self.probe.settings.out, self.probe.has("resumes")
         try:
             folder = "" if out is None else printable_line(str(out))
-            self._run.append(self._path, {**reporting.run, "folder": folder}, goes_on=goes_on)
+            self._run.append(self._path, {**reporting.run, "folder": folder}, resumes=resumes)
         except NotAppended as error:
             reporting.trouble(f"the run was not appended to {self._path}: {error}")
 

@@ -14,7 +14,7 @@ from pytest_probe.model.verdict import SEVERITY
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.report_results import OUTCOMES, carried
 from pytest_probe.plugin.reporting import Reporting
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.reports.groups import GroupMember
 from pytest_probe.reports.results_file import results_in
 from pytest_probe.reports.tally import Tally
@@ -26,7 +26,7 @@ FILE = "summary.md"
 
 
 class Markdown(Feature):
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         super().__init__(probe)
         self._failing: dict[str, tuple[GroupMember, Failing]] = {}
 

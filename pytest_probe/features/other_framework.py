@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.check import Checked, Checker
+from pytest_probe.check import CaseOutcome, Checker
 from pytest_probe.check.pair_metrics import noise_of
 from pytest_probe.errors import ProbeError
 from pytest_probe.frameworks.mapping.table import PAIRS
@@ -20,8 +20,8 @@ from pytest_probe.model.run import with_leaves
 from pytest_probe.numerics.dtypes import is_complex, is_floating, widen
 from pytest_probe.option_types import Given, Type
 from pytest_probe.plugin.feature import Feature
-from pytest_probe.plugin.judged import Judged
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.item_verdict import ItemVerdict
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.system.text import suggestion
 
 
@@ -50,7 +50,7 @@ DIFFER = "frameworks differ"
 class ByOtherFramework(Feature):
     judges = ("error",)
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         super().__init__(probe)
         settings = probe.settings
         self.calls_by = settings.framework or "", settings.reference_framework or ""
@@ -62,7 +62,7 @@ class ByOtherFramework(Feature):
             device, reference = self.probe.sides_of(name)
             yield f"probe: {name} records: the device's calls by {device}, float64 by {reference}"
 
-    def judge(self, judged: Judged) -> None:
+    def judge(self, judged: ItemVerdict) -> None:
         checked = judged.checked
         # What a function of the user's gives, and what two calls were compared by, has an answer of its own.
         if checked.case.pair is not None or any(each.pair for each in judged.verdict.answers):
@@ -80,7 +80,7 @@ class ByOtherFramework(Feature):
     def _on_cpu(self) -> Checker:
         return self._checker(device="cpu", standard="auto", calls={})
 
-    def _ask(self, judged: Judged, checked: Checked) -> None:
+    def _ask(self, judged: ItemVerdict, checked: CaseOutcome) -> None:
         """How far another framework's kernel errs on the same inputs where the CPU's does. It changes no verdict."""
         assert checked.worst is not None
         api, own = checked.case.api, frameworks.MODULES.get(checked.case.dump.framework)
@@ -104,7 +104,7 @@ class ByOtherFramework(Feature):
         words = f"on the CPU {module} errs by a noise ratio of {ratio:.3g}, {right}"
         judged.verdict = replace(judged.verdict, notes=(*judged.verdict.notes, words))
 
-    def _differing(self, checked: Checked) -> str:
+    def _differing(self, checked: CaseOutcome) -> str:
         """What the sides of a case differ by in float64 on the CPU, where nothing is rounded, and only what the call
         means differs; "" where they agree, and where nothing can be asked."""
         if checked.worst is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
-from pytest_probe.check import Case, Checked, Question
+from pytest_probe.check import Case, CaseOutcome, Question
 from pytest_probe.errors import SettingsError
 from pytest_probe.export.direct import DIRECT_RULES, check_common, compare_direction, verdict_of
 from pytest_probe.export.output_folders import OutputFolder, output_folder
@@ -77,7 +77,7 @@ class OutputsOfTwo(Feature, Question):
             calls = id_list(sorted(alone))
             reporting.trouble(f"outputs of one side alone, which --probe-strict does not allow: {calls}")
 
-    def run(self, case: Case) -> Checked:
+    def run(self, case: Case) -> CaseOutcome:
         """A folder with outputs of several dumps has their labels before its names."""
         named = case.portable_id(self.probe.dumps.label(case.dump.path))
         name, labelled = named.call, f"{named.label}::{named.call}"
@@ -85,4 +85,4 @@ class OutputsOfTwo(Feature, Question):
         asked = self.probe.settings.standard
         standard = DEFAULT if asked == _AUTO else asked
         found = compare_direction(name, case.direction, *self._sides, DIRECT_RULES[standard])
-        return Checked(case, verdict_of(found, standard))
+        return CaseOutcome(case, verdict_of(found, standard))

@@ -66,7 +66,7 @@ def _key(item: ProbeItem) -> tuple[int, str, str | None]:
     return id(item.case.record), item.case.direction, item.case.dtype
 
 
-class Fold(Struct):
+class DuplicateGroup(Struct):
     """Records that are alike: the first one, the call that represents all, how many others there are. norm is the
     largest norm of a whole call, where stored tensors are taken from one record."""
 
@@ -82,8 +82,8 @@ class Folds(Struct):
     and records of one dump alone are alike."""
 
     stored: bool
-    _by_key: dict[bytes, Fold] = field(default_factory=dict)
-    _first: dict[int, Fold] = field(default_factory=dict)
+    _by_key: dict[bytes, DuplicateGroup] = field(default_factory=dict)
+    _first: dict[int, DuplicateGroup] = field(default_factory=dict)
 
     def add(self, dump: Dump, records: Iterable[Record]) -> None:
         for record in records:
@@ -93,12 +93,12 @@ class Folds(Struct):
                 continue
             content = repr(self._key(dump, record, call)).encode(errors="replace")
             key = hashlib.blake2b(content, digest_size=16).digest()
-            fold = self._first[id(record)] = self._by_key.setdefault(key, Fold(dump, record))
+            fold = self._first[id(record)] = self._by_key.setdefault(key, DuplicateGroup(dump, record))
             if fold.record is not record:
                 fold.others += 1
                 self._take(fold, call)
 
-    def of(self, record: Record) -> Fold | None:
+    def of(self, record: Record) -> DuplicateGroup | None:
         """The fold that a record belongs to; None where it could not be decoded."""
         return self._first.get(id(record))
 
@@ -113,7 +113,7 @@ class Folds(Struct):
 
         return replace(dump, decode=decoded)
 
-    def _take(self, fold: Fold, call: Call) -> None:
+    def _take(self, fold: DuplicateGroup, call: Call) -> None:
         before = fold.call if fold.call is not None else fold.dump.decode(fold.record)
         if self.stored and _is_stored(before):
             fold.norm = max(fold.norm, _norm(before))

@@ -275,7 +275,7 @@ class Compiler(Protocol):
 Compile: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-class Compilers(Protocol):
+class CompilerRun(Protocol):
     """What may compile a call."""
 
     def compilers(self) -> tuple[str, ...]:
@@ -543,7 +543,7 @@ class Files(Protocol):
         actual, expected and error; "" where the call cannot be written down."""
 
 
-class Framework(Process, Devices, Compilers, Names, Calls, References, Kernels, Measuring, Memory, Files, Protocol):
+class Framework(Process, Devices, CompilerRun, Names, Calls, References, Kernels, Measuring, Memory, Files, Protocol):
     """One framework, as the execution needs it. What most frameworks have nothing for says so itself: those with a
     Python API inherit it."""
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-    from pytest_probe.plugin.session import Probe
+    from pytest_probe.plugin.session import ProcessSession
 
 MARKER = (
     "probe(dump, api, direction, dtype): run this test once for each matching record of the dump, with the fixture "
@@ -35,8 +35,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
     if not hasattr(config, "workerinput") and _may_probe(config):
         for option in options.OPTIONS:
-            if option.first and (config.getoption(option.key) or config.getini(option.key)):
-                options.imported(option.first)(config)
+            if option.before_xdist and (config.getoption(option.key) or config.getini(option.key)):
+                options.imported(option.before_xdist)(config)
     status = yield
     if config.option.help:
         from pytest_probe.plugin.command_line import standards_help
@@ -106,14 +106,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
         command_line.check_keys(config, keys)
     for option in options.OPTIONS:
-        if option.alone and (asked := _asked(config, option)):
-            options.imported(option.alone)(config, asked)
+        if option.standalone and (asked := _asked(config, option)):
+            options.imported(option.standalone)(config, asked)
     _find_captured(config)
     if config.getoption("probe_capture") or config.getini("probe_capture"):
         from pytest_probe.plugin import capture
 
         folder = config.getoption("probe_capture") or config.getini("probe_capture")
-        given = [option for option in options.OPTIONS if option.cli and not option.alone and option.name != "capture"]
+        given = [
+            option for option in options.OPTIONS if option.cli and not option.standalone and option.name != "capture"
+        ]
         others = [option.flag for option in given if config.getoption(option.key) is not None]
         capture.configure(config, folder, others)
     elif _may_probe(config):
@@ -167,7 +169,9 @@ def _paths_given(config: pytest.Config) -> bool:
 
 def _may_probe(config: pytest.Config) -> bool:
     """Cheaply: could there be a dump to check, or was an option given that tests of the user's own go by?"""
-    if any(config.getoption(option.key) is not None for option in options.OPTIONS if option.cli and not option.alone):
+    if any(
+        config.getoption(option.key) is not None for option in options.OPTIONS if option.cli and not option.standalone
+    ):
         return True
     if any(config.getini(option.key) for option in options.OPTIONS if option.probes):
         return True
@@ -179,7 +183,7 @@ def _is_data_file(arg: str) -> bool:
     return not path.endswith(".py") and os.path.isfile(path)
 
 
-def _probe_of(config: pytest.Config) -> Probe:
+def _probe_of(config: pytest.Config) -> ProcessSession:
     """What this process's items share: made when it is first asked for, which may be before pytest is configured."""
     from pytest_probe.plugin.session import STATE, make_probe
 
@@ -234,7 +238,7 @@ def _configure(config: pytest.Config) -> None:
             config.pluginmanager.register(DeviceReportWriter(state), "probe-device-reports")
 
 
-def _extend_args(config: pytest.Config, probe: Probe) -> None:
+def _extend_args(config: pytest.Config, probe: ProcessSession) -> None:
     """Let pytest collect the dumps of --probe-dump: alone, or with the paths that the user gave. An ini file adds
     its own to what pytest collects anyway."""
     from pytest_probe.plugin.run_dumps import address
@@ -254,7 +258,7 @@ def _extend_args(config: pytest.Config, probe: Probe) -> None:
 class Collection:
     """In every process of a run that probes: collects dumps, completes the reports of their items."""
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         self._probe = probe
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

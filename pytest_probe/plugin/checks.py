@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.check import Case, Checked, Checker, PreparedCall
+from pytest_probe.check import Case, CaseOutcome, Checker, PreparedCall
 from pytest_probe.check.quantizers import check_quantizer, quantizer
 from pytest_probe.check.resolve import known_api
 from pytest_probe.errors import NoKernel, ProbeError, SettingsError, UnsupportedDtype
@@ -24,11 +24,11 @@ from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.run import Way
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.options import COLLECTIVES, RELATIONS, TWO_CALLS, imported
-from pytest_probe.plugin.judged import Judged
+from pytest_probe.plugin.item_verdict import ItemVerdict
 from pytest_probe.plugin.marker import Marked
 from pytest_probe.plugin.report_results import carry
 from pytest_probe.plugin.reproduce import saved_file, test_command
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.plugin.tensors import Request
 from pytest_probe.reports import junit
 
@@ -53,7 +53,7 @@ class CheckFailed(AssertionError):
 class _Checks:
     """The checks of one test: each verdict becomes a result, and then passes, skips or fails the test."""
 
-    def __init__(self, state: Probe, item: pytest.Item) -> None:
+    def __init__(self, state: ProcessSession, item: pytest.Item) -> None:
         self._state = state
         self._item = item
         self._results: list[Result] = item.stash.setdefault(RESULTS, [])
@@ -67,7 +67,7 @@ class _Checks:
         """The device under test, by the name that the framework gives it."""
         return self._state.device_name
 
-    def _judge(self, case: Case, judge: Callable[[], Checked], api: str) -> Judged:
+    def _judge(self, case: Case, judge: Callable[[], CaseOutcome], api: str) -> ItemVerdict:
         """A check with its final verdict, which becomes a result of the test."""
         started = time.perf_counter()
         identity = PortableId.parse(f"{self._item.nodeid}::{case.id}")
@@ -77,7 +77,7 @@ class _Checks:
         verdict = checked.verdict
         # A skip stays one only where it is no fault of the test.
         verdict = replace(verdict, verdict="error") if self._is_fault(verdict) else verdict
-        judged = Judged(checked, verdict, identity, api, file, self._command)
+        judged = ItemVerdict(checked, verdict, identity, api, file, self._command)
         judged.by_features(self._state)
         result = Result.of(
             judged.verdict,
@@ -96,7 +96,7 @@ class _Checks:
     def _is_fault(self, verdict: Verdict) -> bool:
         return False
 
-    def _conclude(self, found: Sequence[Judged]) -> tuple[Verdict, ...]:
+    def _conclude(self, found: Sequence[ItemVerdict]) -> tuple[Verdict, ...]:
         """The verdicts, where the test passes. Raises CheckFailed, or skips the test."""
         failed = [judged for judged in found if judged.fails(strict=self._state.settings.strict)]
         first = failed[0] if failed else found[0]
@@ -117,7 +117,7 @@ class _Checks:
 class ProbeFixture(_Checks):
     """The fixture `probe`."""
 
-    def __init__(self, state: Probe, item: pytest.Item) -> None:
+    def __init__(self, state: ProcessSession, item: pytest.Item) -> None:
         super().__init__(state, item)
         self._tensors = self._checks = 0
 
@@ -230,7 +230,7 @@ class ProbeFixture(_Checks):
             cases = pairs(function)
         except UnsupportedDtype as error:
             pytest.skip(str(error))
-        found: list[Judged] = []
+        found: list[ItemVerdict] = []
         for case in cases:
             found.append(self._judge(case, partial(check, case), api or name))
             if found[-1].verdict.verdict == "error" and not found[-1].verdict.outputs:
@@ -272,13 +272,13 @@ class ProbeFixture(_Checks):
         (verdict,) = self._conclude([judged])
         return verdict
 
-    def _beside(self, pairs: Callable[[], tuple[Case, ...]], name: str) -> Callable[[Case], Checked]:
+    def _beside(self, pairs: Callable[[], tuple[Case, ...]], name: str) -> Callable[[Case], CaseOutcome]:
         """Checks a case beside that of a second function, of the same direction; name is that function's."""
         calls = imported(TWO_CALLS)(*(self._checker.changed(keeps_sides=True) for _ in range(2)), name)
         others = cache(lambda: {case.direction: case for case in pairs()})
 
-        def check(case: Case) -> Checked:
-            checked: Checked = calls.run(case, others()[case.direction])
+        def check(case: Case) -> CaseOutcome:
+            checked: CaseOutcome = calls.run(case, others()[case.direction])
             self._state.note_loss(checked)
             return checked
 
@@ -313,7 +313,7 @@ class ProbeFixture(_Checks):
         with self._state.limited():
             found = config.stash[_COLLECTIVES].checked(function, reference, inputs, ranks, backend)
 
-        def judged(checked: Checked) -> Judged:
+        def judged(checked: CaseOutcome) -> ItemVerdict:
             return self._judge(checked.case, lambda: checked, name)
 
         return self._conclude([*map(judged, found)])
@@ -330,18 +330,18 @@ class ProbeFixture(_Checks):
 class ProbeCase(_Checks):
     """The fixture `probe_case`: one record's arguments, and the check of what a function makes of them."""
 
-    def __init__(self, state: Probe, item: pytest.Item, marked: Marked, prepared: PreparedCall) -> None:
+    def __init__(self, state: ProcessSession, item: pytest.Item, marked: Marked, prepared: PreparedCall) -> None:
         super().__init__(state, item)
         self._directions = marked.directions
         self._prepared = prepared
 
     @classmethod
-    def prepared(cls, state: Probe, item: pytest.Item, marked: Marked) -> ProbeCase:
+    def prepared(cls, state: ProcessSession, item: pytest.Item, marked: Marked) -> ProbeCase:
         """With the record's arguments on the device. Skips the test where they cannot be had, as the item would be."""
         __tracebackhide__ = True
         with state.limited():
             prepared = state.checker.prepare(marked.case, gradient="backward" in marked.directions)
-        if isinstance(prepared, Checked):
+        if isinstance(prepared, CaseOutcome):
             skipped = prepared
             _Checks(state, item)._judge(marked.case, lambda: skipped, marked.case.api)
             pytest.skip(prepared.verdict.reason)
@@ -381,12 +381,14 @@ class ProbeCase(_Checks):
         judge = partial(self._checker.judge, self._prepared, output, dtype=_same(dtype), strides=strides)
         return self._conclude([self._judged(judge, direction) for direction in self._directions])
 
-    def _judged(self, judge: Callable[[Direction], Checked], direction: Direction) -> Judged:
+    def _judged(self, judge: Callable[[Direction], CaseOutcome], direction: Direction) -> ItemVerdict:
         case = replace(self._prepared.case, direction=direction)
         return self._judge(case, partial(judge, direction), case.api)
 
 
-def _asked(check: Callable[[Case], Checked], further: Callable[[Checked], Checked], case: Case) -> Checked:
+def _asked(
+    check: Callable[[Case], CaseOutcome], further: Callable[[CaseOutcome], CaseOutcome], case: Case
+) -> CaseOutcome:
     """A case that is checked, and judged further."""
     return further(check(case))
 

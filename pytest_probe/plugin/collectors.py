@@ -15,7 +15,7 @@ from pytest_probe.model.dump import Dump, Record
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.items import NoticeItem, ProbeItem
 from pytest_probe.plugin.run_dumps import address
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.records import stable_path
 from pytest_probe.reports import terminal
 from pytest_probe.selection import select
@@ -37,7 +37,7 @@ class _Data(pytest.Collector):
     node id begins with its path: see `node_of_file`.
     """
 
-    def __init__(self, *, probe: Probe, **kwargs: Any) -> None:
+    def __init__(self, *, probe: ProcessSession, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.probe = probe
 
@@ -52,7 +52,7 @@ class DumpFolder(_Data):
     """A folder of dumps, or on the way to one."""
 
     @classmethod
-    def of(cls, probe: Probe, path: Path, parent: pytest.Collector) -> DumpFolder:
+    def of(cls, probe: ProcessSession, path: Path, parent: pytest.Collector) -> DumpFolder:
         return cls.from_parent(parent, name=path.name, path=path, nodeid=path.as_posix(), probe=probe)
 
     def collect(self) -> Iterator[pytest.Collector]:
@@ -69,7 +69,7 @@ class ArchiveFile(_Data):
     """An archive with dumps that were given, or with files on the way to them."""
 
     @classmethod
-    def of(cls, probe: Probe, path: Path, parent: pytest.Collector) -> ArchiveFile:
+    def of(cls, probe: ProcessSession, path: Path, parent: pytest.Collector) -> ArchiveFile:
         return cls.from_parent(parent, path=path, probe=probe, name=path.name, nodeid=node_of_file(probe, path))
 
     def collect(self) -> Iterator[pytest.Collector]:
@@ -102,7 +102,7 @@ class ProbeFile(_OfDump):
         self.probe.dumps.know(self.dump_path)
 
     @classmethod
-    def of(cls, probe: Probe, path: Path, parent: pytest.Collector) -> ProbeFile:
+    def of(cls, probe: ProcessSession, path: Path, parent: pytest.Collector) -> ProbeFile:
         node = node_of_file(probe, path)
         return cls.from_parent(parent, path=path, dump_path=path, probe=probe, name=path.name, nodeid=node)
 
@@ -155,7 +155,7 @@ class ProbeFile(_OfDump):
         return NoticeItem.from_parent(self, name=name, verdict=verdict)
 
 
-def node_of_file(probe: Probe, path: Path) -> str:
+def node_of_file(probe: ProcessSession, path: Path) -> str:
     """The node id of a file: its path, outside rootdir the absolute one, without the numbers of processes. Those are
     others in the next capture, and last time's results would not be found."""
     root, known = probe.config.rootpath, stable_path(path)

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from pytest_probe.errors import ProbeError
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.settings import blamed
 from pytest_probe.system.files import replacing
 
@@ -42,7 +42,7 @@ def _file(folder: Path, worker: str) -> Path:
 class DeviceReportWriter:
     """Says what its device is, before anything is collected."""
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         self._probe = probe
 
     @pytest.hookimpl(tryfirst=True)
@@ -61,7 +61,7 @@ class DeviceReportWriter:
 class DeviceReportReader:
     """Takes over what the workers say: all of it once the last of them is ready, or the first result is there."""
 
-    def __init__(self, probe: Probe, reporting: Reporting, folder: Path) -> None:
+    def __init__(self, probe: ProcessSession, reporting: Reporting, folder: Path) -> None:
         self._probe = probe
         self._reporting = reporting
         self._folder = folder

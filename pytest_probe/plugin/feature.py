@@ -17,15 +17,15 @@ from msgspec import Struct
 from pytest_probe.model.verdict import SEVERITY
 
 if TYPE_CHECKING:
-    from pytest_probe.check.outcome import Checked
+    from pytest_probe.check.outcome import CaseOutcome
     from pytest_probe.model.collective import RankPool
     from pytest_probe.model.dump import Dump
     from pytest_probe.model.result import Result
     from pytest_probe.plugin.collectors import ProbeFile
+    from pytest_probe.plugin.item_verdict import ItemVerdict
     from pytest_probe.plugin.items import NoticeItem
-    from pytest_probe.plugin.judged import Judged
     from pytest_probe.plugin.reporting import Reporting
-    from pytest_probe.plugin.session import Probe
+    from pytest_probe.plugin.session import ProcessSession
     from pytest_probe.reports.result_set import OtherResults
     from pytest_probe.reports.results_file import Identity
     from pytest_probe.reports.running import RunningFile
@@ -42,7 +42,7 @@ Trait: TypeAlias = Literal[
     "plots",  # results have what plots draw
     "part",  # it is a part of a run
     "no items",  # it may have none
-    "goes on",  # it goes on with an earlier run
+    "resumes",  # it goes on with an earlier run
 ]
 
 
@@ -91,7 +91,7 @@ class Feature:
     # What makes the calls of records on the device and in float64, as modules; "" for the records' own framework.
     calls_by = ("", "")
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         self.probe = probe
 
     @property
@@ -121,10 +121,10 @@ class Feature:
     def select(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Change which items run."""
 
-    def judge(self, judged: Judged) -> None:
+    def judge(self, judged: ItemVerdict) -> None:
         """Judge a case further, behind its standard, where its verdict is one of `judges`."""
 
-    def further(self, checked: Checked) -> Checked:
+    def judge_drawn_call(self, checked: CaseOutcome) -> CaseOutcome:
         """Judge a drawn call further, in the same way."""
         return checked
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from pytest_probe.plugin.checks import ProbeCase, ProbeFixture
-    from pytest_probe.plugin.session import Probe
+    from pytest_probe.plugin.session import ProcessSession
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("probe_case", found, indirect=True)
 
 
-def _state_for_tests(config: pytest.Config) -> Probe:
+def _state_for_tests(config: pytest.Config) -> ProcessSession:
     from pytest_probe.model.run import RECORDED
     from pytest_probe.plugin.session import state_of
 

@@ -12,7 +12,7 @@ from pytest_probe.model.result import AnnouncedCall
 from pytest_probe.model.run import side_listener
 from pytest_probe.plugin.feature import TimeLimit
 from pytest_probe.plugin.items import NoticeItem, ProbeItem
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.reports.running import MAIN, TIMER, RunningFile, file_of
 
 # With what a worker ends that has lost its device: EX_UNAVAILABLE.
@@ -22,7 +22,7 @@ LOST = 69
 class Guard:
     """Notes each item, and each side of its case, in a file: None where nobody would survive to read it."""
 
-    def __init__(self, probe: Probe, file: RunningFile | None, limit: TimeLimit | None) -> None:
+    def __init__(self, probe: ProcessSession, file: RunningFile | None, limit: TimeLimit | None) -> None:
         self._probe = probe
         self._file = file
         self._limit = limit
@@ -30,7 +30,7 @@ class Guard:
         probe.use_guard(self._limited, nullcontext if limit is None else limit.suspended, self._call)
 
     @classmethod
-    def of(cls, probe: Probe) -> Guard:
+    def of(cls, probe: ProcessSession) -> Guard:
         """This process's."""
         folder, worker = probe.running_folder, getattr(probe.config, "workerinput", None)
         file = stacks = None

@@ -10,7 +10,7 @@ from pytest_probe import frameworks
 from pytest_probe.check.cost import sampled_cases
 from pytest_probe.model.dump import Dump
 from pytest_probe.options import standards
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.reports import terminal
 from pytest_probe.selection import Selection, apis_of, closest, matches, nearest
 from pytest_probe.standards.tables import classes_of
@@ -26,7 +26,7 @@ DECIDES = {
 
 
 def header(
-    probe: Probe,
+    probe: ProcessSession,
     devices: Sequence[Mapping[str, str]],
     dumps: Sequence[tuple[str, Dump]],
     unmatched: Sequence[str],
@@ -49,12 +49,12 @@ def header(
     ]
 
 
-def of_devices(probe: Probe, devices: Sequence[Mapping[str, str]]) -> list[str]:
+def of_devices(probe: ProcessSession, devices: Sequence[Mapping[str, str]]) -> list[str]:
     """What the header could not say before workers described their devices."""
     return [*terminal.header(_conditions(probe, devices), "", [])[:1], *_state(devices)]
 
 
-def _conditions(probe: Probe, devices: Sequence[Mapping[str, str]]) -> list[str]:
+def _conditions(probe: ProcessSession, devices: Sequence[Mapping[str, str]]) -> list[str]:
     settings = probe.settings
     names = [device["device"] for device in devices] or list(settings.devices) or ["default device"]
     framework = dict.fromkeys(f"{device['framework']} {device['version']}" for device in devices)
@@ -67,7 +67,7 @@ def _conditions(probe: Probe, devices: Sequence[Mapping[str, str]]) -> list[str]
     return [" ".join(dict.fromkeys(names)), *framework, *given, *allowed, *emulated]
 
 
-def _drawn(probe: Probe) -> list[str]:
+def _drawn(probe: ProcessSession) -> list[str]:
     """How inputs are drawn and how often the device runs on them."""
     settings = probe.settings
     if settings.repeat > 1 and probe.has("draws anew"):
@@ -75,7 +75,7 @@ def _drawn(probe: Probe) -> list[str]:
     return [f"seed {settings.seed}", f"repeat {settings.repeat}"]
 
 
-def _decides(probe: Probe) -> str:
+def _decides(probe: ProcessSession) -> str:
     """The standard, what it judges by, and what may change its verdicts."""
     settings = probe.settings
     if not settings.judges:
@@ -97,7 +97,7 @@ def _state(devices: Sequence[Mapping[str, str]]) -> list[str]:
     return said + [f"probe: {words}" for words in shared]
 
 
-def unmatched_names(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
+def unmatched_names(probe: ProcessSession, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
     """A line for each option and each registered name that no record of the dumps matches."""
     settings, registry = probe.settings, probe.registry
     if not dumps or settings.collect:
@@ -122,7 +122,7 @@ def unmatched_names(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str
     return found
 
 
-def nothing_selected(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
+def nothing_selected(probe: ProcessSession, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
     """For a run without items: a line for each glob of --probe-api that no record matches, with the nearest names, or
     one with the options that leave nothing of the records together."""
     records = [record for _, dump in dumps for record in dump.records]

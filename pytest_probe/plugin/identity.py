@@ -16,7 +16,7 @@ from msgspec.structs import astuple
 
 from pytest_probe.option_types import digest
 from pytest_probe.options import OPTIONS
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.registry import Registry
 
 PACKAGES = ("pytest-probe", "numpy", "ml_dtypes")
@@ -28,7 +28,7 @@ PLAIN = (str, bytes, int, float, complex, bool, type(None))
 _NUMBER = re.compile(r":\d+$")
 
 
-def identity(probe: Probe, devices: Iterable[Mapping[str, str]], dumps: Mapping[str, str]) -> dict[str, Any]:
+def identity(probe: ProcessSession, devices: Iterable[Mapping[str, str]], dumps: Mapping[str, str]) -> dict[str, Any]:
     """dumps: digests by label."""
     config = probe.config
     return {
@@ -47,13 +47,13 @@ def identity(probe: Probe, devices: Iterable[Mapping[str, str]], dumps: Mapping[
     }
 
 
-def of_options(probe: Probe) -> dict[str, Any]:
+def of_options(probe: ProcessSession) -> dict[str, Any]:
     """What each option is set to that may change a verdict; None of those whose files the run writes itself."""
     written = {name for feature in probe.features for name in feature.written}
     return {
         option.name: None if option.name in written else option.type.identity(probe.settings.values[option.attribute])
         for option in OPTIONS
-        if not option.free and not option.by
+        if not option.never_matters_because and not option.by
     }
 
 

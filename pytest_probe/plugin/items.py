@@ -18,10 +18,10 @@ from pytest_probe.check import Case
 from pytest_probe.model.dump import Direction, Dump, Frame, Record
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import PASS_SELF, Verdict
-from pytest_probe.plugin.judged import Judged
+from pytest_probe.plugin.item_verdict import ItemVerdict
 from pytest_probe.plugin.report_results import carry
 from pytest_probe.plugin.reproduce import item_command, saved_file
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.records import library_frame, module_path, user_frame
 from pytest_probe.reports import junit
 from pytest_probe.reports.results_file import UNWRITTEN
@@ -50,7 +50,7 @@ class CaseFailed(AssertionError):
 class ProbeParent(Protocol):
     """What items hang under: a dump, or the table of APIs."""
 
-    probe: Probe
+    probe: ProcessSession
     dump_path: Path
 
 
@@ -92,7 +92,7 @@ class NoticeItem(pytest.Item):
         super().__init__(**kwargs)
         self._given = verdict
         self.verdict: Verdict | None = None
-        self.judged: Judged | None = None
+        self.judged: ItemVerdict | None = None
         # Of the estimated cost of all items that run here.
         self.share = 0.0
 
@@ -118,7 +118,7 @@ class NoticeItem(pytest.Item):
         return parent  # type: ignore[no-any-return]
 
     @property
-    def probe(self) -> Probe:
+    def probe(self) -> ProcessSession:
         return self._above.probe
 
     @property
@@ -264,7 +264,7 @@ class ProbeItem(NoticeItem):
         """The verdict with what the run's features say."""
         checked = self.probe.check(self.case, self.question)
         folded = f"+{self.folded} alike, with Max and Min of all of them" if self.folded else ""
-        judged = Judged(checked, checked.verdict, self.portable_id, self.case.api, self._file, self._command)
+        judged = ItemVerdict(checked, checked.verdict, self.portable_id, self.case.api, self._file, self._command)
         self.judged = judged.by_features(self.probe, *checked.remarks, folded)
         return judged.verdict
 

@@ -13,7 +13,7 @@ from pytest_probe.check.cost import CASE, Costs
 from pytest_probe.errors import SettingsError
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.items import NoticeItem, ProbeItem
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.reports.running import FOLDER
 from pytest_probe.reports.selected import ITEMS, SelectedItem, write_items
 
@@ -21,7 +21,7 @@ from pytest_probe.reports.selected import ITEMS, SelectedItem, write_items
 PLACE = pytest.StashKey[int]()
 
 
-def arrange(probe: Probe, session: pytest.Session, items: list[pytest.Item]) -> None:
+def arrange(probe: ProcessSession, session: pytest.Session, items: list[pytest.Item]) -> None:
     """Leave what this process runs, in its order. Each process of a run, and each machine of several shards, finds the
     same: nothing that is measured decides."""
     for feature in probe.features:
@@ -73,7 +73,7 @@ def deselect(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
         output["probe_deselected"] = output.get("probe_deselected", 0) + len(items)
 
 
-def write_selected(probe: Probe, session: pytest.Session) -> None:
+def write_selected(probe: ProcessSession, session: pytest.Session) -> None:
     """Write the list of the items, once, though each worker finds the same; a run that goes on compares its own with
     the one that is there. Raises UsageError."""
     config, out = session.config, probe.settings.out
@@ -83,10 +83,10 @@ def write_selected(probe: Probe, session: pytest.Session) -> None:
     listed = [
         SelectedItem(_id(item), item.stash.get(PLACE, place), item.nodeid) for place, item in enumerate(session.items)
     ]
-    goes_on = probe.has("goes on") and (out / ITEMS).exists()
+    resumes = probe.has("resumes") and (out / ITEMS).exists()
     try:
         # Of a worker's list the process that reports makes use.
-        write_items(out / FOLDER if goes_on else out, listed)
+        write_items(out / FOLDER if resumes else out, listed)
     except OSError as error:
         wanted = f"it cannot be written to: {error.strerror}"
         raise pytest.UsageError(str(SettingsError(NAMED["out"].flag, str(out), wanted))) from None

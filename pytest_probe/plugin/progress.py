@@ -11,7 +11,7 @@ import pytest
 
 from pytest_probe.plugin.items import NoticeItem
 from pytest_probe.plugin.order import costs_of
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.reports.terminal import count
 from pytest_probe.system import archive
 
@@ -21,7 +21,7 @@ LOGGED, DRAWN = 60.0, 0.1
 SURE = 3.0
 
 
-def configure(config: pytest.Config, probe: Probe, *, distributes: bool) -> None:
+def configure(config: pytest.Config, probe: ProcessSession, *, distributes: bool) -> None:
     """In the process that reports, and in those that run items."""
     worker = getattr(config, "workerinput", None)
     if worker is None and not config.option.collectonly:
@@ -33,7 +33,7 @@ def configure(config: pytest.Config, probe: Probe, *, distributes: bool) -> None
 class Begin:
     """Registers the others once pytest has its reporter; not under -q, nor where it has none."""
 
-    def __init__(self, config: pytest.Config, probe: Probe, *, distributes: bool) -> None:
+    def __init__(self, config: pytest.Config, probe: ProcessSession, *, distributes: bool) -> None:
         self._config = config
         self._probe = probe
         self._distributes = distributes

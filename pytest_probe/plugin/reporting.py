@@ -24,7 +24,7 @@ from pytest_probe.plugin.identity import identity, of_devices
 from pytest_probe.plugin.report_results import OUTCOMES, carried
 from pytest_probe.plugin.reproduce import NOT_SAVED
 from pytest_probe.plugin.run_end import fail, unwritten
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.plugin.xdist import is_controller, workers_describe_devices
 from pytest_probe.records import user_frame
 from pytest_probe.reports import terminal
@@ -45,7 +45,7 @@ LETTERS = {"passed": ".", "failed": "F", "skipped": "s"}
 class Reporting:
     """Raises SettingsError where a device is unknown or --probe-out cannot be used."""
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         self._probe = probe
         self.tally, self.answers = Tally(), Answers()
         self._overflows = Overflows()
@@ -342,7 +342,7 @@ class Reporting:
             self._trouble.insert(0, writer.trouble)
 
 
-def _run(probe: Probe, devices: list[dict[str, str]]) -> dict[str, Any]:
+def _run(probe: ProcessSession, devices: list[dict[str, str]]) -> dict[str, Any]:
     """What `run.json` says at the start: everything that another run must share to be comparable."""
     packages = ("pytest-probe", "pytest", "numpy", "ml_dtypes", "msgspec")
     dumps = [

@@ -15,21 +15,21 @@ from msgspec.structs import replace
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.command_line import moves_rootdir
 from pytest_probe.plugin.run_dumps import address
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.records import stable_path
 from pytest_probe.reports.results_file import saved_path
 from pytest_probe.system.files import replacing
 from pytest_probe.user_errors import first_line
 
 if TYPE_CHECKING:
-    from pytest_probe.check import Checked
+    from pytest_probe.check import CaseOutcome
 
 # How the note about tensors that the disk did not take begins.
 NOT_SAVED = "not saved: "
 
 
 def item_command(
-    probe: Probe, path: Path, name: str, dtype: str | None, device: str | None, alone: Mapping[str, str] = {}
+    probe: ProcessSession, path: Path, name: str, dtype: str | None, device: str | None, alone: Mapping[str, str] = {}
 ) -> str:
     """The command that runs the item of this name again; alone: see Settings.command.
 
@@ -50,7 +50,7 @@ def item_command(
     return probe.settings.command(target, dtype, device, alone)
 
 
-def test_command(probe: Probe, path: Path, nodeid: str) -> str:
+def test_command(probe: ProcessSession, path: Path, nodeid: str) -> str:
     """The command that runs a test of the user's own again."""
     place = os.path.relpath(path, probe.config.invocation_params.dir)
     target = _quoted(f"{place}::{nodeid.partition('::')[2]}")
@@ -63,14 +63,14 @@ def _quoted(text: str) -> str:
     return quoted if quoted != text else f"'{text}'"
 
 
-def saved_file(probe: Probe, label: str, name: str) -> Path:
+def saved_file(probe: ProcessSession, label: str, name: str) -> Path:
     """Where a case's tensors go: where the file of rules says, else into --probe-out."""
     folder = probe.settings.rules.saved or probe.settings.out
     assert folder is not None
     return saved_path(folder, label, name)
 
 
-def save(probe: Probe, checked: Checked, verdict: Verdict, file: Path) -> Verdict:
+def save(probe: ProcessSession, checked: CaseOutcome, verdict: Verdict, file: Path) -> Verdict:
     """Save a case's tensors; a disk that cannot take them is a note on the verdict, which the summary repeats."""
     path = probe.written_at(file)
     try:

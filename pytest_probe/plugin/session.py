@@ -35,12 +35,12 @@ from pytest_probe.user_errors import reporting_failures_of
 if TYPE_CHECKING:
     import pluggy
 
-    from pytest_probe.check import CaseRuns, Checked, Checker, Question
+    from pytest_probe.check import CaseOutcome, CaseRuns, Checker, Question
     from pytest_probe.reports.result_set import OtherResults
 
 # Errors of one API, in one process, whose causes are looked for with further runs; from -vv on all are.
 WHOLE_DIAGNOSES, VERBOSE = 50, 2
-STATE: pytest.StashKey[Probe] = pytest.StashKey()
+STATE: pytest.StashKey[ProcessSession] = pytest.StashKey()
 
 
 # A context in which cases run; and one in which a drawn call runs.
@@ -48,7 +48,7 @@ Surrounding: TypeAlias = Callable[[], AbstractContextManager[None]]
 AroundCall: TypeAlias = Callable[[AnnouncedCall], AbstractContextManager[None]]
 
 
-class Probe:
+class ProcessSession:
     """One process of a run. device: the one under test as the user named it, None for the framework's default."""
 
     def __init__(
@@ -254,14 +254,14 @@ class Probe:
         own, (device, reference) = frameworks.MODULES.get(framework, ""), self.calls_by
         return (device or own, reference or own) if device or reference else ("", "")
 
-    def check(self, case: Case, question: Question | None = None) -> Checked:
+    def check(self, case: Case, question: Question | None = None) -> CaseOutcome:
         """Check a case, which may use what the case before it left; as a question asks it, if one is given."""
         found = (question or self.runs).run(case)
         if question is None or not question.device:
             self.note_loss(found)
         return found
 
-    def note_loss(self, checked: Checked) -> None:
+    def note_loss(self, checked: CaseOutcome) -> None:
         """A case ended: is the device lost that it ran on?"""
         if checked.verdict.verdict == "error" and not checked.verdict.outputs:
             setup = self.checker.setup_of(checked.case.dump.framework)
@@ -285,7 +285,7 @@ class Probe:
         return self._places[1]
 
 
-def state_of(config: pytest.Config) -> Probe:
+def state_of(config: pytest.Config) -> ProcessSession:
     """What the tests of this process share, made when it is first asked for. Raises SettingsError."""
     if STATE not in config.stash:
         config.stash[STATE] = make_probe(config)
@@ -293,12 +293,12 @@ def state_of(config: pytest.Config) -> Probe:
     return config.stash[STATE]
 
 
-def make_probe(config: pytest.Config, positional: Iterable[str] = ()) -> Probe:
+def make_probe(config: pytest.Config, positional: Iterable[str] = ()) -> ProcessSession:
     """Read the settings and let the project's conftest add to the registry. Raises SettingsError."""
     positional = list(positional)
     settings = parse(config, paths_given=bool(positional))
     registry = registry_of(config, settings)
-    probe = Probe(config, settings, registry, positional)
+    probe = ProcessSession(config, settings, registry, positional)
     check_name("--probe-standard", settings.standard, dict.fromkeys([*registry.standards, *probe.standards, SELF]))
     if settings.data_dir is not None and len(probe.dumps.paths) > 1:
         wanted = f"the run has {len(probe.dumps.paths)} dumps, and each has its own folder of tensors; give one dump"

@@ -25,7 +25,7 @@ from pytest_probe.model.run import RECORDED
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.report_results import carry
 from pytest_probe.plugin.reproduce import item_command
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.reports import junit
 from pytest_probe.reports.running import (
     Deaths,
@@ -63,12 +63,12 @@ def is_controller(config: pytest.Config) -> bool:
     return distributes and not config.option.collectonly and not is_worker(config)
 
 
-def workers_describe_devices(probe: Probe) -> bool:
+def workers_describe_devices(probe: ProcessSession) -> bool:
     """Do the workers say what the devices are, so that this process imports no framework?"""
     return not probe.has("needs devices") and (probe.machines is not None or is_controller(probe.config))
 
 
-def check_devices(config: pytest.Config, probe: Probe) -> None:
+def check_devices(config: pytest.Config, probe: ProcessSession) -> None:
     """Raises SettingsError where several devices have no workers to share them out to."""
     devices, shared = probe.settings.devices, is_worker(config) or is_controller(config) or probe.machines
     if len(devices) > 1 and not (shared or config.option.collectonly):
@@ -78,7 +78,7 @@ def check_devices(config: pytest.Config, probe: Probe) -> None:
         )
 
 
-def auto_workers(probe: Probe) -> int | None:
+def auto_workers(probe: ProcessSession) -> int | None:
     """How many workers -n auto is: one a device, None on the CPU, where pytest-xdist knows, unless that may have one
     worker only."""
     devices = probe.shared_devices
@@ -91,7 +91,7 @@ def auto_workers(probe: Probe) -> int | None:
 class Controller:
     """The side of a distributed run that hands out devices and hears of workers that die."""
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         self._probe = probe
         self._held: dict[Any, str] = {}
         self._slots: dict[Any, int] = {}
@@ -287,7 +287,7 @@ def passed(call: pytest.TestReport, when: Literal["setup", "teardown"]) -> pytes
     )
 
 
-def result_of(probe: Probe, identity: PortableId, verdict: Verdict, device: str | None, folded: int) -> Result:
+def result_of(probe: ProcessSession, identity: PortableId, verdict: Verdict, device: str | None, folded: int) -> Result:
     """The result of a case that a process died of; device as the worker was given it; folded counts the cases that it
     stands for."""
     paths = {probe.dumps.label(path): path for path in probe.dumps.paths}

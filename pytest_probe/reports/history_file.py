@@ -119,9 +119,9 @@ class HistoryRun(Struct):
         self._rows.append((case, intern(result.verdict), intern(result.dtype), intern(result.device), *metrics))
         self._verdicts[result.verdict] += 1
 
-    def append(self, path: Path, run: Mapping[str, Any], *, goes_on: bool = False) -> None:
+    def append(self, path: Path, run: Mapping[str, Any], *, resumes: bool = False) -> None:
         """Append the run that run.json describes, in one transaction: all of it or nothing is there. run["folder"] is
-        the folder of its results. goes_on: it replaces its own beginning, which has the same start and folder. Raises
+        the folder of its results. resumes: it replaces its own beginning, which has the same start and folder. Raises
         NotAppended."""
         try:
             with closing(sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)) as file:
@@ -130,15 +130,15 @@ class HistoryRun(Struct):
                     for statement in filter(None, map(str.strip, TABLES.split(";"))):
                         file.execute(statement)
                 _check(file, path, _OPTION)
-                self._append(file, run, goes_on)
+                self._append(file, run, resumes)
                 file.execute("COMMIT")
         except (sqlite3.Error, SettingsError) as error:
             raise NotAppended(str(error)) from None
 
-    def _append(self, file: sqlite3.Connection, run: Mapping[str, Any], goes_on: bool) -> None:
+    def _append(self, file: sqlite3.Connection, run: Mapping[str, Any], resumes: bool) -> None:
         row = self._run(run)
         began = file.execute("SELECT id FROM runs WHERE started = :started AND folder = :folder", row).fetchall()
-        for (id,) in began if goes_on else ():
+        for (id,) in began if resumes else ():
             file.execute("DELETE FROM results WHERE run_id = ?", (id,))
             file.execute("DELETE FROM runs WHERE id = ?", (id,))
         names = ", ".join(row)

@@ -75,11 +75,11 @@ def ids(folder: Path) -> list[str]:
 
 def test_each_option_is_compared_or_says_why_not() -> None:
     """An option that is new is compared; this table wants another value of it."""
-    compared = {option.name for option in OPTIONS if not option.free and not option.by}
+    compared = {option.name for option in OPTIONS if not option.never_matters_because and not option.by}
     assert compared == OTHER.keys()
     assert {option.name for option in OPTIONS if option.by} == {"dump", "device"}
     assert all(why for uses in MAY_DIFFER.values() for why in uses.values())
-    assert not {option.name for option in OPTIONS if option.free and option.may_differ}
+    assert not {option.name for option in OPTIONS if option.never_matters_because and option.may_differ}
 
 
 @pytest.mark.parametrize("use", ["resume", "merge", "benchmark", "baseline"])
@@ -145,7 +145,7 @@ def test_each_free_option_is_accepted_in_a_test() -> None:
     """But for those without which there is no run to go on with, and for what needs a cluster, a search or worths."""
     words = (word for words in FREE for word in words if word.startswith("--probe-"))
     given = {word.partition("=")[0].removeprefix("--probe-") for word in words}
-    assert {option.name for option in OPTIONS if option.free} - given == {
+    assert {option.name for option in OPTIONS if option.never_matters_because} - given == {
         "out", "resume", "cluster", "capture", "listen"
     }  # fmt: skip
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from msgspec import Struct
 
-from pytest_probe.check import Case, CaseRuns, Checked, Checker, Conditions
+from pytest_probe.check import Case, CaseOutcome, CaseRuns, Checker, Conditions
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
@@ -31,7 +31,7 @@ class Bench(Struct):
     def case(self, direction: Any = "forward", record: int = 0, dtype: str | None = None) -> Case:
         return Case(self.dump, self.dump.records[record], direction, dtype)
 
-    def run(self, direction: Any = "forward", record: int = 0, dtype: str | None = None) -> Checked:
+    def run(self, direction: Any = "forward", record: int = 0, dtype: str | None = None) -> CaseOutcome:
         return self.runs.run(self.case(direction, record, dtype))
 
     def check(self, direction: Any = "forward", record: int = 0, dtype: str | None = None) -> Verdict:

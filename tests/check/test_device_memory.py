@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.check import Case, Checked, Checker, Conditions
+from pytest_probe.check import Case, CaseOutcome, Checker, Conditions
 from pytest_probe.check.device_memory import DeviceMemory
 from pytest_probe.errors import DeviceMemoryError
 from pytest_probe.model.dump import Call, Dump, Record, Surroundings, TensorSpec
@@ -60,7 +60,7 @@ def check(framework: str, device: Emulated) -> list[Verdict]:
     registry = Registry.default()
     registry.devices["other"] = lambda name: device
     checker = Checker(Conditions(device="other"), registry)
-    checked: Checked | None = None
+    checked: CaseOutcome | None = None
     found = []
     for direction in record.directions:
         checked = checker.run(Case(dump, record, direction, None), checked)

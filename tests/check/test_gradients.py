@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from pytest_probe.check import Checked
+from pytest_probe.check import CaseOutcome
 from tests.check.conftest import Make, normal
 
 
-def seeds(checked: Checked, path: Path) -> dict[str, Any]:
+def seeds(checked: CaseOutcome, path: Path) -> dict[str, Any]:
     checked.save(path)
     saved = torch.load(path, weights_only=True)
     return {name.removeprefix("seed."): value for name, value in saved.items() if name.startswith("seed.")}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_probe.check import Case, Checked, Checker, Conditions
+from pytest_probe.check import Case, CaseOutcome, Checker, Conditions
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry
@@ -109,7 +109,7 @@ def verdicts(path: Path, device: Device) -> list[Verdict]:
     found: list[Verdict] = []
     for number, record in enumerate(read.records):
         device.active = number == 0
-        checked: Checked | None = None
+        checked: CaseOutcome | None = None
         for direction in record.directions:
             checked = checker.run(Case(read, record, direction, None), checked)
             found.append(checked.verdict)

@@ -16,7 +16,7 @@ from msgspec import Struct
 from torch.profiler import profile
 
 from pytest_probe import capture
-from pytest_probe.check import Case, Checked, Checker, Conditions
+from pytest_probe.check import Case, CaseOutcome, Checker, Conditions
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
@@ -68,7 +68,7 @@ class Probe(Struct):
         registry = Registry.default()
         registry.devices["profiled"] = lambda name: self.device
         checker = Checker(Conditions(device="profiled", repeat=self.repeat), registry)
-        kept: Checked | None = None
+        kept: CaseOutcome | None = None
         found = []
         for direction in ("forward", "backward")[: 1 + backward]:
             kept = checker.run(Case(self.dump, self.dump.records[0], direction, dtype), kept)  # type: ignore[arg-type]

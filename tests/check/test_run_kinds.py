@@ -10,7 +10,7 @@ import pytest
 
 from pytest_probe.check import perturbed as perturbing
 from pytest_probe.check.perturbed import perturbed
-from pytest_probe.check.run_kinds import Apart, ByValue, Range, by_blocks
+from pytest_probe.check.run_kinds import Independent, Range, SameForEqualValues, by_blocks
 from pytest_probe.inputs import draws
 from pytest_probe.numerics import kernel
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, round_to
@@ -53,7 +53,7 @@ def check_sizes(compiled: ModuleType) -> None:
                 for each in (None, compiled):
                     patch.setattr(kernel, "compiled", each)
                     moved = (
-                        by_blocks(values, Apart(generator()), 0.01, inward, numpy_dtype(target))
+                        by_blocks(values, Independent(generator()), 0.01, inward, numpy_dtype(target))
                         for target in ("bfloat16", "float32", "float64")
                         for inward in (False, True)
                     )
@@ -85,28 +85,28 @@ def test_blocks_move_as_the_whole(
     values = array(ends, dtype)
     for target in ("", "float32", "float64"):
         one, other = generator(), generator()
-        wanted = perturbed(values, Apart(one), 0.01, inward, target)
-        alike = perturbed(values, ByValue(5), 0.01, inward, target)
+        wanted = perturbed(values, Independent(one), 0.01, inward, target)
+        alike = perturbed(values, SameForEqualValues(5), 0.01, inward, target)
         with monkeypatch.context() as patch:
             patch.setattr(perturbing, "PASS", 100)
-            assert perturbed(values, Apart(other), 0.01, inward, target).tobytes() == wanted.tobytes()
-            assert perturbed(values, ByValue(5), 0.01, inward, target).tobytes() == alike.tobytes()
+            assert perturbed(values, Independent(other), 0.01, inward, target).tobytes() == wanted.tobytes()
+            assert perturbed(values, SameForEqualValues(5), 0.01, inward, target).tobytes() == alike.tobytes()
         assert one.random() == other.random()
 
 
 def test_columns_first_and_a_constant() -> None:
     values = np.asfortranarray(array("numbers", "float32"))
-    found = by_blocks(values, Apart(generator()), 0.01, False, numpy_dtype("float64"))
-    assert found.tobytes() == perturbed(values, Apart(generator()), 0.01, False, "float64").tobytes()
+    found = by_blocks(values, Independent(generator()), 0.01, False, numpy_dtype("float64"))
+    assert found.tobytes() == perturbed(values, Independent(generator()), 0.01, False, "float64").tobytes()
     constant = np.full(SHAPE, 3.0)
-    found = by_blocks(constant, Apart(generator()), 0.01, False, constant.dtype)
-    assert found.tobytes() == perturbed(constant, Apart(generator()), 0.01, False, "").tobytes()
+    found = by_blocks(constant, Independent(generator()), 0.01, False, constant.dtype)
+    assert found.tobytes() == perturbed(constant, Independent(generator()), 0.01, False, "").tobytes()
 
 
 def test_a_dtype_that_the_kernel_does_not_write() -> None:
     values = array("numbers", "float16")
-    found = by_blocks(values, Apart(generator()), 0.01, False, values.dtype)
-    assert found.tobytes() == perturbed(values, Apart(generator()), 0.01, False, "").tobytes()
+    found = by_blocks(values, Independent(generator()), 0.01, False, values.dtype)
+    assert found.tobytes() == perturbed(values, Independent(generator()), 0.01, False, "").tobytes()
 
 
 def test_the_range_of_nothing_has_no_ends() -> None:

@@ -66,7 +66,7 @@ def dump(pytester: pytest.Pytester) -> Path:
 
 
 def test_the_table_names_each_folder_and_file() -> None:
-    classes = [*FEATURES, *(option.alone for option in OPTIONS if option.alone)]
+    classes = [*FEATURES, *(option.standalone for option in OPTIONS if option.standalone)]
     files = {path.stem for path in ROOM.glob("*.py")} - {"__init__"}
     assert {path.split(".")[2] for path in classes} == {path.parent.name for path in ROOM.glob("*/plugin.py")} | files
     named = [path.split(".")[2] for path in COMMANDS if path.startswith("pytest_probe.features.")]

@@ -11,7 +11,7 @@ import torch
 
 from pytest_probe.check import Case
 from pytest_probe.model.dump import Direction
-from pytest_probe.plugin.session import Probe, make_probe
+from pytest_probe.plugin.session import ProcessSession, make_probe
 from pytest_probe.records import read_dump
 from tests.support.writing import entries, write_dump
 
@@ -19,7 +19,7 @@ Alive = list["weakref.ref[torch.Tensor]"]
 
 
 @pytest.fixture
-def probe(pytester: pytest.Pytester) -> Probe:
+def probe(pytester: pytest.Pytester) -> ProcessSession:
     """Of a run on the CPU, with a dump of two records: exp in both directions, and neg."""
     x = torch.randn(5, generator=torch.Generator().manual_seed(0))
     data = entries("Torch.exp.0", torch.exp, x, backward=True) | entries("Torch.neg.0", torch.neg, x)
@@ -45,18 +45,18 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Alive]:
     gc.enable()
 
 
-def check(probe: Probe, record: int = 0, direction: Direction = "forward") -> str:
+def check(probe: ProcessSession, record: int = 0, direction: Direction = "forward") -> str:
     (path,) = probe.dumps.paths
     dump = probe.dumps.read(path)
     return probe.check(Case(dump, dump.records[record], direction)).verdict.verdict
 
 
-def test_the_backward_case_takes_the_forward_cases_run(probe: Probe, alive: Alive) -> None:
+def test_the_backward_case_takes_the_forward_cases_run(probe: ProcessSession, alive: Alive) -> None:
     assert [check(probe), check(probe, direction="backward")] == ["pass", "pass"]
     assert len(alive) == 1
 
 
-def test_release_frees_the_run(probe: Probe, alive: Alive) -> None:
+def test_release_frees_the_run(probe: ProcessSession, alive: Alive) -> None:
     check(probe)
     assert alive[0]() is not None
     check(probe, direction="backward")
@@ -64,7 +64,7 @@ def test_release_frees_the_run(probe: Probe, alive: Alive) -> None:
     assert [item() for item in alive] == [None]
 
 
-def test_another_record_frees_the_last(probe: Probe, alive: Alive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_record_frees_the_last(probe: ProcessSession, alive: Alive, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it runs, lest both be held at once."""
     seen: list[bool] = []
     right = torch.neg
@@ -81,7 +81,7 @@ def test_another_record_frees_the_last(probe: Probe, alive: Alive, monkeypatch: 
     assert all(seen)
 
 
-def test_a_record_of_another_dump_is_another(probe: Probe, alive: Alive) -> None:
+def test_a_record_of_another_dump_is_another(probe: ProcessSession, alive: Alive) -> None:
     check(probe)
     (path,) = probe.dumps.paths
     dump = read_dump(path)

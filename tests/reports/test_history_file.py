@@ -57,7 +57,7 @@ def append(path: Path, *results: Result, **run: Any) -> None:
     found = HistoryRun()
     for result in results:
         found.add(result)
-    found.append(path, {**RUN, **run}, goes_on=run.pop("goes_on", False))
+    found.append(path, {**RUN, **run}, resumes=run.pop("resumes", False))
 
 
 def rows(path: Path, query: str) -> list[Any]:
@@ -128,7 +128,7 @@ def test_a_run_that_goes_on_takes_the_place_of_its_beginning(tmp_path: Path) -> 
     path = tmp_path / "h.db"
     append(path, *made_results(4), folder="out")
     append(path, *made_results(4), folder="another")
-    append(path, *made_results(10), folder="out", goes_on=True)
+    append(path, *made_results(10), folder="out", resumes=True)
     assert rows(path, "SELECT folder, cases FROM runs ORDER BY id") == [("another", 4), ("out", 10)]
     assert rows(path, "SELECT count(*) FROM results") == [(14,)]
     append(path, *made_results(2), folder="out")

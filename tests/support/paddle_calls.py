@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pytest_probe.check import Case, Checked, Checker
+from pytest_probe.check import Case, CaseOutcome, Checker
 from pytest_probe.model.dump import Call, Direction, Dump, Record, Surroundings, TensorSpec
 from pytest_probe.model.verdict import Verdict
 
@@ -23,7 +23,7 @@ def checked(checker: Checker, api: str, *args: Any, **kwargs: Any) -> dict[Direc
     record = Record(f"paddle.{api}.0", "paddle", api, 0, b"", b"")
     call = Call(args, kwargs, None, (), surroundings=Surroundings())
     dump = Dump(Path("recorded"), "paddle", "", "", (record,), lambda _: call, lambda _: ())
-    last: Checked | None = None
+    last: CaseOutcome | None = None
     found: dict[Direction, Verdict] = {}
     for direction in record.directions:
         last = checker.run(Case(dump, record, direction), last)

@@ -21,9 +21,9 @@ from pytest_probe.capture.frames import CallStacks
 from pytest_probe.capture.hooks import Rule, functions_of
 from pytest_probe.capture.mindspore.names import CLASSES, functions, writing_methods
 from pytest_probe.capture.mindspore.values import Values, is_of_kernel
+from pytest_probe.capture.patched_functions import ReplacedCalls, ReplacedModules, ReplacedTiming, ReplacingHooks
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.recorder import COMPILED, Recorder, Scope
-from pytest_probe.capture.replaced import ReplacedCalls, ReplacedModules, ReplacedTiming, ReplacingHooks
 from pytest_probe.capture.snapshot import NamedEntry
 from pytest_probe.frameworks.mindspore.arrays import FLOATS, name_of
 

@@ -20,10 +20,16 @@ from pytest_probe.capture.paddle.names import (
     recorded_functions,
 )
 from pytest_probe.capture.paddle.values import Values, collectives, may_be_far, place
+from pytest_probe.capture.patched_functions import (
+    ReplacedCalls,
+    ReplacedModules,
+    ReplacedTiming,
+    ReplacingHooks,
+    WatchedOutputs,
+)
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.profiling.track import WaitingClock
 from pytest_probe.capture.recorder import COMPILED, Scope
-from pytest_probe.capture.replaced import ReplacedCalls, ReplacedModules, ReplacedTiming, ReplacingHooks, WatchedOutputs
 from pytest_probe.capture.snapshot import Json, NamedEntry, PlainEntry, Tree
 from pytest_probe.frameworks.paddle.arrays import SIZES, is_float
 

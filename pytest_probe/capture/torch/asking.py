@@ -26,7 +26,7 @@ _RECOMPUTED = "_StopRecomputationError"
 _TIE = 1 / 256
 
 
-class Made(NamedTuple):
+class ObservedCall(NamedTuple):
     """A call that the program made, by name ("Functional.linear.0"). result is None where the call may write to its
     arguments, and these are then copies from before it. gradients are the incoming ones of the tensors of its result,
     None for one that got none; they are empty before the backward."""
@@ -57,7 +57,7 @@ class Made(NamedTuple):
         return str(self.given[0].device) if self.given else ""
 
 
-class Asks(Protocol):
+class CallObserver(Protocol):
     """Who asks. What asking raises does not reach the program. backward: calls are asked when the program's backward
     has given their gradients."""
 
@@ -66,7 +66,7 @@ class Asks(Protocol):
     def chosen(self, api: str) -> str:
         """The name of this call of an API; "" where it is not asked."""
 
-    def ask(self, call: Made) -> bool:
+    def ask(self, call: ObservedCall) -> bool:
         """Is the call suspicious?"""
 
     def failed(self, api: str, error: Exception) -> None:
@@ -75,14 +75,14 @@ class Asks(Protocol):
     def keep(self, again: Callable[[], None]) -> None:
         """Record a suspicious call, which again makes."""
 
-    def fixed(self, call: Made) -> Any:
+    def fixed(self, call: ObservedCall) -> Any:
         """What takes the place of the result of a call that writes to none of its arguments; None: nothing."""
 
 
 class TorchAsking(Watcher):
     """Asks the program's calls between begin and end, on this thread and on threads that it starts."""
 
-    def __init__(self, wants: Callable[[str], bool], asks: Asks) -> None:
+    def __init__(self, wants: Callable[[str], bool], asks: CallObserver) -> None:
         super().__init__(RecordedFunctions(wants))
         self._asks, self._asking = asks, False
 
@@ -118,16 +118,16 @@ class TorchAsking(Watcher):
             return result
         found = None
         with self._noting_failures(rule.name):
-            found = None if writes else self._asks.fixed(Made(name, function, args, kwargs, result))
+            found = None if writes else self._asks.fixed(ObservedCall(name, function, args, kwargs, result))
             own_args, own_kwargs = _as_an_autocast_casts(given, result)
-            call = Made(name, function, own_args, own_kwargs, None if writes else result)
+            call = ObservedCall(name, function, own_args, own_kwargs, None if writes else result)
             if backward:
                 self._ask_after_backward(call, known, result)
             else:
                 self._ask(call)
         return result if found is None else found
 
-    def _ask(self, call: Made) -> None:
+    def _ask(self, call: ObservedCall) -> None:
         kind = call.given[0].device.type if call.given else "cpu"
         with _alike(), torch.autocast(kind, enabled=False):
             with without_modes():  # evidence is made by modes of ours
@@ -135,7 +135,7 @@ class TorchAsking(Watcher):
             if wrong:
                 self._asks.keep(lambda: _make_again(call))
 
-    def _ask_after_backward(self, call: Made, known: Collection[Any], result: Any) -> None:
+    def _ask_after_backward(self, call: ObservedCall, known: Collection[Any], result: Any) -> None:
         """known are the places of the arguments: what is handed through has the gradient of all its uses. Hooks of the
         graph's nodes, not of tensors: the program sees none on what it holds."""
         results = _tensors(result)
@@ -221,7 +221,7 @@ def _place_in_graph(tensor: torch.Tensor) -> tuple[Any, int]:
     return tensor.grad_fn or id(tensor), tensor.output_nr
 
 
-def _make_again(call: Made) -> None:
+def _make_again(call: ObservedCall) -> None:
     """The call, and its backward for the incoming gradients that it had."""
     if not call.gradients:
         call.function(*call.args, **call.kwargs)
@@ -255,7 +255,7 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
-def otherwise(call: Made, *, on_cpu: bool) -> Any | None:
+def otherwise(call: ObservedCall, *, on_cpu: bool) -> Any | None:
     """What takes the place of a call's result: what it gives in a wider dtype, or on the CPU, in the result's dtypes,
     with the gradients of that; None where it has no tensors, or the result would be the same."""
     own, dtype = _tensors(call.result), _wider(call)
@@ -272,7 +272,7 @@ def otherwise(call: Made, *, on_cpu: bool) -> Any | None:
     return _each(lambda leaf: next(leaves), call.result)
 
 
-def agrees(call: Made, *, on_cpu: bool) -> bool:
+def agrees(call: ObservedCall, *, on_cpu: bool) -> bool:
     """Is the result what the call gives in a wider dtype, or in float64 on the CPU, rounded once? No kernel can be
     nearer to that. False as well where it cannot be told."""
     own, dtype = _tensors(call.result), _wider(call)
@@ -285,7 +285,7 @@ def agrees(call: Made, *, on_cpu: bool) -> bool:
         return False
 
 
-def repeats(call: Made, times: int) -> bool:
+def repeats(call: ObservedCall, times: int) -> bool:
     """Does the call give the bits of its result so many times on the memory that other numbers were in, and as often on
     fresh memory? False as well where it cannot be told."""
     if call.result is None:
@@ -308,7 +308,7 @@ def repeats(call: Made, times: int) -> bool:
         return False
 
 
-def moves_little(call: Made, steps: Sequence[int], ulps: float) -> bool:
+def moves_little(call: ObservedCall, steps: Sequence[int], ulps: float) -> bool:
     """Does no element of the result move by more than so many ulps where all floating arguments move by up to so many
     roundoffs? False as well where it cannot be told."""
     own = _tensors(call.result)
@@ -349,7 +349,7 @@ def _rounded_once(own: torch.Tensor, wide: torch.Tensor) -> bool:
     return bool(((own >= torch.minimum(one, other)) & (own <= torch.maximum(one, other))).all())
 
 
-def _wider(call: Made) -> torch.dtype | None:
+def _wider(call: ObservedCall) -> torch.dtype | None:
     """The dtype that is wider than the narrowest of a call's tensors; None where there is none, and for complex."""
     dtypes = {tensor.dtype for tensor in (*call.given, *_tensors(call.result))}
     if any(dtype.is_complex for dtype in dtypes):
@@ -359,7 +359,7 @@ def _wider(call: Made) -> torch.dtype | None:
     return torch.float64 if torch.float32 in dtypes else None
 
 
-def _other_run(call: Made, dtype: torch.dtype | None, *, on_cpu: bool) -> list[torch.Tensor]:
+def _other_run(call: ObservedCall, dtype: torch.dtype | None, *, on_cpu: bool) -> list[torch.Tensor]:
     """The call on copies of its arguments, in their graph, the floating ones in this dtype where that is wider."""
 
     def copied(leaf: torch.Tensor) -> torch.Tensor:
@@ -370,4 +370,4 @@ def _other_run(call: Made, dtype: torch.dtype | None, *, on_cpu: bool) -> list[t
     return _tensors(call.function(*args, **kwargs))
 
 
-made: Callable[[Callable[[str], bool], Asks], TorchAsking] = TorchAsking  # what sees the calls of the program
+made: Callable[[Callable[[str], bool], CallObserver], TorchAsking] = TorchAsking  # what sees the calls of the program

@@ -87,7 +87,7 @@ class WatchedNodes(Watched):
             seats = [place for _, ins in border.values() for _, place in ins]
             self._sums = {place: None for place in seats if seats.count(place) > 1}
 
-    def came(self, take: _Take, *gradients: Any) -> None:
+    def on_gradient(self, take: _Take, *gradients: Any) -> None:
         """A node was passed: of its gradients those of these seats came to the call, or left it. Another backward than
         the first may pass nodes that the first did not, as after one for the gradients of inputs alone."""
         if self._task is not None and self._task != torch._C._current_graph_task_id():

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.check import Case, CaseRuns, Checked, Checker
+from pytest_probe.check import Case, CaseOutcome, CaseRuns, Checker
 from pytest_probe.check.two_sides import differences
 from pytest_probe.check.two_sides import joined as joined_names
 from pytest_probe.errors import RecordError
@@ -77,7 +77,7 @@ class Comparing:
         self._checker, self._standard, self._map = checker, standard, given
         self._runs = {side: CaseRuns(checker) for side in SIDES}
         # The worst of the match that is compared.
-        self._worst: dict[SideName, Checked] = {}
+        self._worst: dict[SideName, CaseOutcome] = {}
         self._producers: dict[Path, Producers] = {}
         # Records by name, by the identity of their dump.
         self._named: dict[int, Mapping[str, Record]] = {}
@@ -178,7 +178,7 @@ class Comparing:
             other = joined(b, one)
         return one, other
 
-    def worst(self, side: SideName) -> Checked | None:
+    def worst(self, side: SideName) -> CaseOutcome | None:
         """What the worst check of a side of the last match left; None where there was none."""
         return self._worst.get(side)
 
@@ -255,12 +255,12 @@ class Comparing:
             return ""
         return joined_names(differences(self._checker, *checks))
 
-    def _checked(self, dump: Dump, record: Record, direction: Direction, side: SideName) -> Checked:
+    def _checked(self, dump: Dump, record: Record, direction: Direction, side: SideName) -> CaseOutcome:
         case = Case(dump, record, direction)
         missing = frameworks.unavailable(dump.framework, stored=True)
         if missing or self.is_compared_only(dump, record) or direction not in record.directions:
             words = missing or "modules and autograd nodes are compared, not replayed"
-            return Checked(case, Verdict("skip", self._standard, words, "not replayed"))
+            return CaseOutcome(case, Verdict("skip", self._standard, words, "not replayed"))
         return self._runs[side].run(case)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.check import Case, Checked, Question
+from pytest_probe.check import Case, CaseOutcome, Question
 from pytest_probe.check.pair_metrics import answer_of
 from pytest_probe.errors import DumpError, SettingsError
 from pytest_probe.export.two_dumps import write_tables
@@ -27,7 +27,7 @@ from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature, Summary
 from pytest_probe.plugin.items import ProbeItem, frame_of, module_of
 from pytest_probe.plugin.reporting import Reporting
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.records import read_dump
 from pytest_probe.records.labels import natural_order
 from pytest_probe.reports.selected import id_list
@@ -120,10 +120,10 @@ class PairedCalls(Question):
         self._against, self._both = against, both
         self.suffix = "" if both.records("A") else " (only in B)"
 
-    def run(self, case: Case) -> Checked:
+    def run(self, case: Case) -> CaseOutcome:
         found = self._against.found(self._both)
         # What the check of the wrong side against float64 left has the tensors.
-        left = self._against.checked(found.paired.suspect) or Checked(case, found.verdict)
+        left = self._against.checked(found.paired.suspect) or CaseOutcome(case, found.verdict)
         paired = found.paired
         if paired.status in SUSPECT:
             # The place of an error of the call's own in the program.
@@ -137,7 +137,7 @@ class PairedCalls(Question):
 class Against(Feature):
     standards = STANDARDS
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         super().__init__(probe)
         self._report = Report()
 
@@ -255,7 +255,7 @@ class Against(Feature):
             found = replace(found, verdict=replace(found.verdict, verdict="error"))
         return found if self.probe.settings.out is None else self._comparing.with_rows(found, both)
 
-    def checked(self, suspect: str) -> Checked | None:
+    def checked(self, suspect: str) -> CaseOutcome | None:
         """What the check of a side against float64 left, for its tensors; None where there was none."""
         return self._comparing.worst("A" if suspect.startswith("A") else "B") if suspect else None
 

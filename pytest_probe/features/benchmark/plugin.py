@@ -10,9 +10,9 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.export.compare import MISSING, NOTHING, judge
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.plugin.feature import Feature, Summary
-from pytest_probe.plugin.judged import Judged
+from pytest_probe.plugin.item_verdict import ItemVerdict
 from pytest_probe.plugin.reporting import Reporting
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.plugin.xdist import is_worker
 from pytest_probe.reports import results_file, terminal
 from pytest_probe.reports.result_set import ResultSet, RunFolder
@@ -28,7 +28,7 @@ class AgainstBenchmark(Feature):
     traits = frozenset({"needs run"})
     conditions: Mapping[str, bool] = {"measured": True}
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         super().__init__(probe)
         self._seen: set[str] = set()
 
@@ -41,7 +41,7 @@ class AgainstBenchmark(Feature):
         if not is_worker(self.probe.config):
             _ = self.other
 
-    def judge(self, judged: Judged) -> None:
+    def judge(self, judged: ItemVerdict) -> None:
         judged.verdict = judge(judged.verdict, self.other.get(str(judged.identity)), judged.api)
 
     def begin(self, reporting: Reporting) -> None:

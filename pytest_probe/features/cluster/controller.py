@@ -32,7 +32,7 @@ from pytest_probe.plugin.order import costs_of, dealt, sharing_runs
 from pytest_probe.plugin.report_results import carried
 from pytest_probe.plugin.reproduce import NOT_SAVED, item_command
 from pytest_probe.plugin.run_dumps import address
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, passed, result_of, say, workers_describe_devices
 from pytest_probe.reports.results_file import lines_of, results_in
 from pytest_probe.reports.running import CRASH
@@ -73,7 +73,7 @@ class _Shard(Struct, frozen=True):
 class Cluster:
     """A plugin that replaces pytest's loop over items."""
 
-    def __init__(self, probe: Probe, pool: RayPool) -> None:
+    def __init__(self, probe: ProcessSession, pool: RayPool) -> None:
         self.pool = pool
         self._probe = probe
         self._config = probe.config
@@ -312,7 +312,7 @@ def shards_for(cost: float, devices: int) -> int:
     return int(min(max(devices, cost / _SHARD_COST), _SHARDS_A_DEVICE * devices))
 
 
-def _start(probe: Probe) -> Start:
+def _start(probe: ProcessSession) -> Start:
     """What processes begin with, from this process's configuration."""
     config = probe.config
     pytests = {key: value for key, value in os.environ.items() if key.startswith("PYTEST_")}
@@ -335,7 +335,7 @@ def _start(probe: Probe) -> Start:
     )
 
 
-def _arguments(probe: Probe) -> Iterator[str]:
+def _arguments(probe: ProcessSession) -> Iterator[str]:
     """What processes collect: the dumps of the run, or what the command line names of them."""
     start = probe.config.invocation_params.dir
     named = {arg: os.path.normpath(start / arg.partition("::")[0]) for arg in probe.config.args}
@@ -344,7 +344,7 @@ def _arguments(probe: Probe) -> Iterator[str]:
     yield from (address(path) for path, file in files if file not in named.values())
 
 
-def _read(probe: Probe) -> list[str]:
+def _read(probe: ProcessSession) -> list[str]:
     """The dumps that the run reads, and their folders of tensors."""
     paths, dumps = set[Path](), list[Dump]()
     for path in probe.dumps.known:

@@ -12,7 +12,7 @@ from pytest_probe.model.collective import RankPool
 from pytest_probe.option_types import Given, Type, missing_extra
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.feature import Feature, Machines
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.plugin.xdist import is_worker
 
 
@@ -38,7 +38,7 @@ _OPTION = NAMED["cluster"].flag
 class OnCluster(Feature):
     """In the process that collects, and in those of the shards."""
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         super().__init__(probe)
         self._cluster: Cluster | None = None
 

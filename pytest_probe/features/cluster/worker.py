@@ -18,7 +18,7 @@ import pytest
 from pytest_probe.errors import ProbeError
 from pytest_probe.features.cluster.shard import Start, versions
 from pytest_probe.plugin.device_reports import Described
-from pytest_probe.plugin.session import STATE, Probe, registry_of
+from pytest_probe.plugin.session import STATE, ProcessSession, registry_of
 from pytest_probe.settings import blamed
 from pytest_probe.system.process import die_with_parent
 
@@ -55,7 +55,7 @@ class _Worker:
     def pytest_configure(self, config: pytest.Config) -> None:
         settings = self._start.settings
         try:
-            probe = Probe(config, settings, registry_of(config, settings), self._start.collected)
+            probe = ProcessSession(config, settings, registry_of(config, settings), self._start.collected)
         except ProbeError as error:
             raise self._refused(config, error) from None
         config.stash[STATE] = probe

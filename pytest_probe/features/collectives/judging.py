@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pytest_probe.errors import ProbeError, RecordError, Unsupported
 from pytest_probe.features.collectives.matching import NOTHING, Match, named
-from pytest_probe.features.collectives.reduced import Addends, Judged, element, is_explained, judge
+from pytest_probe.features.collectives.reduction_check import RankInputs, RankVerdict, element, is_explained, judge
 from pytest_probe.model.collective import REDUCING, Collective, Piece
 from pytest_probe.model.verdict import Outcome, OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import (
@@ -133,7 +133,7 @@ class _Judging:
             self._passed[same] = verdict
         return verdict
 
-    def _addends(self, rank: int) -> Addends:
+    def _addends(self, rank: int) -> RankInputs:
         whole = next(iter(self._sent.values())).dtype.kind in "iub"
         if self._one.reduction == "unknown" or (whole and self._one.reduction == "average"):
             raise Unsupported(f"{self._one.api}: a reduction that is not known here", NOTHING)
@@ -141,7 +141,7 @@ class _Judging:
         if self._one.kind == "reduced in parts":
             start, stop = self._part(self._ranks[0], rank)
             terms = [each[start:stop] for each in terms]
-        return Addends(terms, self._one.reduction)
+        return RankInputs(terms, self._one.reduction)
 
     def _part(self, sender: int, receiver: int) -> tuple[int, int]:
         """Where a receiver's part begins and ends in what a sender sent."""
@@ -162,7 +162,7 @@ class _Judging:
             return Verdict("error", STANDARD, reason, dtype=_dtype(received))
         wrong = _bits(received) != _bits(expected)
         if not wrong.any():
-            return _verdict(self._one, received, Judged())
+            return _verdict(self._one, received, RankVerdict())
         first = int(np.argmax(wrong))
         reason = (
             f"{int(np.count_nonzero(wrong)):,} of {wrong.size:,} elements have other bits than what was sent, "
@@ -170,7 +170,7 @@ class _Judging:
         )
         cause = cause_of_order(received, pieces, self._ranks) or self._stale(rank, received)
         worst = tuple(element(int(place), received, expected) for place in np.flatnonzero(wrong)[:5])
-        return _verdict(self._one, received, Judged(reason, {"wrong": int(np.count_nonzero(wrong))}, worst), cause)
+        return _verdict(self._one, received, RankVerdict(reason, {"wrong": int(np.count_nonzero(wrong))}, worst), cause)
 
     def _stale(self, rank: int, received: AnyArray) -> str:
         """Which call before this one had this result, as the cause of an error; "" for none. One value everywhere tells
@@ -256,7 +256,7 @@ def _dtype(array: AnyArray) -> str:
     return dtype_name(array.dtype)
 
 
-def _verdict(one: Collective, received: AnyArray, found: Judged, cause: str = "") -> Verdict:
+def _verdict(one: Collective, received: AnyArray, found: RankVerdict, cause: str = "") -> Verdict:
     reason = f"{cause}; {found.reason}" if cause else found.reason
     outcome: Outcome = "error" if reason else "pass"
     name, dtype = one.received[0].field if len(one.received) == 1 else "output", _dtype(received)
@@ -269,7 +269,7 @@ def _verdict(one: Collective, received: AnyArray, found: Judged, cause: str = ""
 _TRIED = 1 << 14
 
 
-def cause_of_sum(actual: AnyArray, addends: Addends, ranks: Sequence[int], rank: int) -> str:
+def cause_of_sum(actual: AnyArray, addends: RankInputs, ranks: Sequence[int], rank: int) -> str:
     """What explains a wrong reduction, "" where nothing does."""
     places = np.arange(0, actual.size, max(1, -(-actual.size // _TRIED)))
     small, some = addends.at(places), actual[places]
@@ -287,7 +287,7 @@ def cause_of_sum(actual: AnyArray, addends: Addends, ranks: Sequence[int], rank:
     return next((words for words, other in _others(small, ranks) if not judge(some, other, named=False).reason), "")
 
 
-def _narrower(actual: AnyArray, addends: Addends) -> Iterator[str]:
+def _narrower(actual: AnyArray, addends: RankInputs) -> Iterator[str]:
     """All results are numbers of a narrower dtype, and not all inputs are."""
     for name in NARROW_DTYPES:
         dtype = numpy_dtype(name)
@@ -301,22 +301,22 @@ def _narrower(actual: AnyArray, addends: Addends) -> Iterator[str]:
             yield f"as if it was reduced in {name}, and not in {actual.dtype.name}"
 
 
-def _others(addends: Addends, ranks: Sequence[int]) -> Iterator[tuple[str, Addends]]:
+def _others(addends: RankInputs, ranks: Sequence[int]) -> Iterator[tuple[str, RankInputs]]:
     """Other computations that may have been made: what each is in words, and its addends."""
     terms, count, dtype = list(addends.terms), len(addends.terms), addends.dtype
     used = count if addends.reduction == "average" else 1
     # The terms of a mean as those of a sum.
     parts = terms if used == 1 else [round_to(widen(each) / used, dtype) for each in terms]
     for place, rank in enumerate(ranks if count > 1 else ()):
-        yield f"the contribution of rank {rank} is missing", Addends(parts[:place] + parts[place + 1 :], "total")
-        yield f"the contribution of rank {rank} counts twice", Addends([*parts, parts[place]], "total")
+        yield f"the contribution of rank {rank} is missing", RankInputs(parts[:place] + parts[place + 1 :], "total")
+        yield f"the contribution of rank {rank} counts twice", RankInputs([*parts, parts[place]], "total")
     for divisor in range(1, 2 * count + 1):
         if divisor != used:
             divided = [round_to(widen(each) / divisor, dtype) for each in terms]
-            yield f"divided by {divisor}, and not by {used}", Addends(divided, "total")
+            yield f"divided by {divisor}, and not by {used}", RankInputs(divided, "total")
     for factor in range(2, count + 1):
         multiplied = [round_to(widen(each) * factor, dtype) for each in terms]
-        yield f"{factor} times what it should be", Addends(multiplied, addends.reduction)
+        yield f"{factor} times what it should be", RankInputs(multiplied, addends.reduction)
 
 
 def cause_of_order(received: AnyArray, pieces: Sequence[AnyArray], ranks: Sequence[int]) -> str:

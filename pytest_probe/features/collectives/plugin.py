@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from pytest_probe import frameworks
-from pytest_probe.check import Case, Checked, Question
+from pytest_probe.check import Case, CaseOutcome, Question
 from pytest_probe.errors import DumpError, RecordError, SettingsError, Unsupported
 from pytest_probe.features.collectives import replicas
 from pytest_probe.features.collectives.judging import Earlier, flat, skipped, verdicts
@@ -29,7 +29,7 @@ from pytest_probe.options import NAMED
 from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.items import NoticeItem
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.records import ranks_beside, run_of, step_and_rank, step_number
 from pytest_probe.reports.terminal import count
 from pytest_probe.system.machine import available_memory, usable_cores
@@ -59,7 +59,7 @@ def _kinds(part: Part) -> list[tuple[str, int]]:
 class Collectives(Feature, Question):
     """A case is one rank's part in a collective, which is judged with those of all ranks."""
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         super().__init__(probe)
         ranks = probe.settings.ranks
         self.device = RECORDED if ranks is None else f"{ranks[0]} ranks of {ranks[1]}"
@@ -115,16 +115,16 @@ class Collectives(Feature, Question):
         own = {api for api in apis if api.partition(".")[0] in NAMESPACES}
         return chain(held, parent.cases(dump, apis=apis - own), parent.cases(dump, self, own))
 
-    def run(self, case: Case) -> Checked:
+    def run(self, case: Case) -> CaseOutcome:
         """The verdict on one rank's part: the worst where its record holds several."""
         step = self._step_of(case.dump)
         try:
             parts = step.parts(case.dump, case.record)
         except (RecordError, Unsupported) as error:
-            return Checked(case, skipped(error))
+            return CaseOutcome(case, skipped(error))
         nothing = Verdict("skip", "", "it holds no message", "nothing received")
         found = (self._of_part(step, part) for part in parts)
-        return Checked(case, max(found, key=lambda each: SEVERITY[each.verdict], default=nothing))
+        return CaseOutcome(case, max(found, key=lambda each: SEVERITY[each.verdict], default=nothing))
 
     def _of_part(self, step: Step, part: Part) -> Verdict:
         rank = part.collective.rank

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from pytest_probe import frameworks
-from pytest_probe.check import Case, Checked
+from pytest_probe.check import Case, CaseOutcome
 from pytest_probe.errors import SettingsError, Unsupported
 from pytest_probe.features.collectives.judging import STANDARD, exchange_verdicts, flat, skipped
 from pytest_probe.features.collectives.matching import Match, Part
@@ -37,7 +37,7 @@ class UserCollectives(Struct):
         inputs: Sequence[Any],
         ranks: int | None,
         backend: str,
-    ) -> list[Checked]:
+    ) -> list[CaseOutcome]:
         """What the check of each rank leaves. Raises SettingsError for what cannot be checked."""
         given = [frameworks.array_of(each) for each in inputs]
         if len(given) < 2 or (ranks is not None and ranks != len(given)):
@@ -62,7 +62,7 @@ class UserCollectives(Struct):
         key = len(given), backend
         processes = self.started.setdefault(key, Processes(LocalRanks(), *key, api.PROGRAM, self.timeout))
         found = _verdicts(processes, calls, Match(parts), given)
-        return [Checked(Case(parts[rank].dump, parts[rank].record, "forward"), found[rank]) for rank in numbers]
+        return [CaseOutcome(Case(parts[rank].dump, parts[rank].record, "forward"), found[rank]) for rank in numbers]
 
     def close(self) -> None:
         for processes in self.started.values():

@@ -22,7 +22,7 @@ from pytest_probe.features.fuzz.drawn import arguments_text
 from pytest_probe.features.fuzz.search import Effort, Findings, Search, breaking, wrong
 from pytest_probe.features.fuzz.shrinking import shrink
 from pytest_probe.features.fuzz.templates import Template
-from pytest_probe.features.fuzz.trial import Judged, Target, Trials
+from pytest_probe.features.fuzz.trial import JudgedCall, Target, Trials
 from pytest_probe.frameworks.base import LiteralCall
 from pytest_probe.model.dump import TENSOR_FOLDER, Direction, DtypeSpec
 from pytest_probe.model.result import FUZZED, FatalCall
@@ -54,7 +54,7 @@ class Finding(Struct, frozen=True):
         return arguments_text(self.api, self.arguments)
 
 
-def _literal_script(checker: Checker, target: Target, found: Judged, direction: Direction, reason: str) -> str:
+def _literal_script(checker: Checker, target: Target, found: JudgedCall, direction: Direction, reason: str) -> str:
     """The script of a call whose outputs nobody has: "" for a function of the project's, which no script can name."""
     case = target.case(found.call, found.arguments, direction)
     prepared = checker.prepare(case, gradient=False)

@@ -28,7 +28,7 @@ from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.guard import LOST
 from pytest_probe.plugin.items import NoticeItem
 from pytest_probe.plugin.reproduce import NOT_SAVED
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.plugin.xdist import is_controller
 from pytest_probe.reports import terminal
 from pytest_probe.reports.running import fatal_calls_of
@@ -37,7 +37,7 @@ from pytest_probe.system.text import printable_line
 from pytest_probe.user_errors import first_line
 
 if TYPE_CHECKING:
-    from pytest_probe.check import Checked
+    from pytest_probe.check import CaseOutcome
     from pytest_probe.features.fuzz.findings import Finding
     from pytest_probe.features.fuzz.search import Effort
     from pytest_probe.features.fuzz.templates import Template
@@ -88,7 +88,7 @@ _RECORDS = 64
 
 
 class Fuzz(Feature):
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         super().__init__(probe)
         # The same in all processes of a run: one that goes on with a search draws the same calls.
         given: dict[str, Any] = getattr(probe.config, "workerinput", {})
@@ -147,7 +147,7 @@ class Fuzz(Feature):
         return path, name, search_command(self.probe, path, name.removesuffix(SEARCH), device)
 
 
-def search_command(probe: Probe, path: Path, api: str, device: str | None) -> str:
+def search_command(probe: ProcessSession, path: Path, api: str, device: str | None) -> str:
     """The command that searches an API again, with the same calls."""
     target, given = f"--probe-api={shlex.quote(api)}", probe.settings.given
     if path != TABLE:
@@ -217,7 +217,7 @@ class _FuzzItem(NoticeItem):
         saved = () if folder is None else (self._saved(found, folder) for found in self._failures)
         return replace(verdict, notes=(*verdict.notes, *saved))
 
-    def _further(self, checked: Checked) -> Checked:
+    def _further(self, checked: CaseOutcome) -> CaseOutcome:
         """A drawn call as the run's features judge it. One that leaves the device unusable ends a worker, as a crash
         does, while the call is announced."""
         self.probe.note_loss(checked)
@@ -226,7 +226,7 @@ class _FuzzItem(NoticeItem):
                 os._exit(LOST)
             self._loss = self._loss or checked.verdict.reason
         for feature in self.probe.features:
-            checked = feature.further(checked)
+            checked = feature.judge_drawn_call(checked)
         return checked
 
     def _saved(self, found: Finding, folder: Path) -> str:
@@ -296,7 +296,7 @@ class _FuzzItem(NoticeItem):
 class Table(pytest.Collector):
     """The APIs of the table that --probe-api names, where no dump was given."""
 
-    def __init__(self, *, probe: Probe, **kwargs: Any) -> None:
+    def __init__(self, *, probe: ProcessSession, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.probe = probe
         self.dump_path = TABLE

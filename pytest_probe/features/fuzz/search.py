@@ -26,12 +26,12 @@ from msgspec import Struct, field
 from pytest_probe.features.fuzz.drawn import DrawnCall, DrawnTensor
 from pytest_probe.features.fuzz.strategy import calls
 from pytest_probe.features.fuzz.templates import Template, TensorSlot
-from pytest_probe.features.fuzz.trial import Judged, Trials
+from pytest_probe.features.fuzz.trial import JudgedCall, Trials
 from pytest_probe.model.run import Arguments, Leaf
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.numerics.dtypes import NARROW_DTYPES, numpy_dtype
 
-Fails: TypeAlias = Callable[[Judged], bool]
+Fails: TypeAlias = Callable[[JudgedCall], bool]
 # Calls that are tried to make one that fails smaller.
 _SHRINKS = 150
 # All numbers that 16 bits can be.
@@ -69,14 +69,14 @@ class Findings(Struct):
 
     examples: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
-    contracts: dict[str, Judged] = field(default_factory=dict)
+    contracts: dict[str, JudgedCall] = field(default_factory=dict)
     worst: tuple[DrawnCall, float, Verdict] | None = None
     known: dict[str, Verdict] = field(default_factory=dict)
-    failed: tuple[DrawnCall, Judged] | None = None
+    failed: tuple[DrawnCall, JudgedCall] | None = None
     found_after: int = 0
 
 
-def wrong(found: Judged) -> bool:
+def wrong(found: JudgedCall) -> bool:
     """Has a call wrong numbers?"""
     return found.failing is not None
 
@@ -157,7 +157,7 @@ class Search:
         # Only now: what raises is tried again by hypothesis, and has to raise again.
         self._drawn.add(drawn.with_seed)
 
-    def _judge(self, drawn: DrawnCall, found: Judged) -> None:
+    def _judge(self, drawn: DrawnCall, found: JudgedCall) -> None:
         findings = self.findings
         searching = findings.failed is None
         findings.examples += searching

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check.check import Checker
 from pytest_probe.features.fuzz.search import Fails
-from pytest_probe.features.fuzz.trial import Judged, Trials
+from pytest_probe.features.fuzz.trial import JudgedCall, Trials
 from pytest_probe.model.dump import Call, TensorSpec
 from pytest_probe.model.run import Arguments, Leaf, map_tree, mapped, with_leaves
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
@@ -29,7 +29,7 @@ _VALUE_TRIES = 60
 _MODERATE = 128.0
 
 
-def shrink(trials: Trials, found: Judged, fails: Fails, shown: Checker) -> Judged:
+def shrink(trials: Trials, found: JudgedCall, fails: Fails, shown: Checker) -> JudgedCall:
     """The call with small sizes and simple values, judged by `shown`, which may say what caused the failure. A call
     that does not fail again is one of a kernel that differs from run to run: it stays as it was found."""
     alone = trials
@@ -49,7 +49,7 @@ def shrink(trials: Trials, found: Judged, fails: Fails, shown: Checker) -> Judge
     return again if fails(again) else found
 
 
-def _with_plain_gradients(found: Judged, fails: Callable[[Arguments], bool]) -> Arguments:
+def _with_plain_gradients(found: JudgedCall, fails: Callable[[Arguments], bool]) -> Arguments:
     """The arguments of a failing backward with incoming gradients of ones, or of whole numbers, where it fails with
     those as well."""
     failing = found.failing

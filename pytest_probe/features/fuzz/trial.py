@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check.check import Checker
 from pytest_probe.check.judging import KNOWN
-from pytest_probe.check.outcome import Checked
+from pytest_probe.check.outcome import CaseOutcome
 from pytest_probe.errors import HookFailed, NoReference
 from pytest_probe.features.fuzz.drawn import arguments_text
 from pytest_probe.model.case import Case, Demands
@@ -51,19 +51,19 @@ class Target(Struct, frozen=True):
         return Case(dump, record, direction, None, arguments=arguments, demands=_DEMANDS)
 
 
-class Judged(Struct, frozen=True):
+class JudgedCall(Struct, frozen=True):
     """What became of a call: checked in each direction, unless the reference rejected it, or it has ended a process
     before (fatal), so that it was not made again."""
 
     call: Call
     arguments: Arguments
-    checked: tuple[Checked, ...] = ()
+    checked: tuple[CaseOutcome, ...] = ()
     rejected: str = ""
     contract: str = ""
     fatal: FatalCall | None = None
 
     @property
-    def failing(self) -> Checked | None:
+    def failing(self) -> CaseOutcome | None:
         """What has a wrong number, or met code of the project's that raised; None where all is right."""
         for each in self.checked:
             # More than an error of shapes, dtypes, strides and exceptions.
@@ -95,19 +95,19 @@ class Trials(Struct, frozen=True):
     target: Target
     announced: _Announced = lambda call: nullcontext()
     fatal: Mapping[str, FatalCall] = field(default_factory=dict)
-    further: Callable[[Checked], Checked] = lambda checked: checked
-    met: dict[str, Judged] = field(default_factory=dict)
+    further: Callable[[CaseOutcome], CaseOutcome] = lambda checked: checked
+    met: dict[str, JudgedCall] = field(default_factory=dict)
 
-    def judged(self, call: Call, arguments: Arguments, text: str = "") -> Judged:
+    def judged(self, call: Call, arguments: Arguments, text: str = "") -> JudgedCall:
         """Run a call in the directions that are asked for. text shows it where it ends the process; "": its tensors by
         dtype and shape."""
         key = _key_of(arguments)
         if key in self.fatal:
             fatal = self.fatal[key]
-            self.met[key] = Judged(call, arguments, fatal=fatal)
+            self.met[key] = JudgedCall(call, arguments, fatal=fatal)
             # A call that ends the reference's process says nothing about the device.
             if fatal.kind == NoReference.kind:
-                return Judged(call, arguments, rejected=f"{fatal.kind}: {fatal.reason}")
+                return JudgedCall(call, arguments, rejected=f"{fatal.kind}: {fatal.reason}")
             return self.met[key]
         announced = AnnouncedCall(key, text or arguments_text(self.target.api, arguments))
         with self.announced(announced):
@@ -116,8 +116,8 @@ class Trials(Struct, frozen=True):
         if forward.verdict.verdict == "skip":
             kind, reason = forward.verdict.kind, forward.verdict.reason
             broken = f"the device accepts what the reference rejects: {reason}" if kind == NoReference.kind else ""
-            return Judged(call, arguments, rejected=f"{kind}: {reason}", contract=broken)
-        checked: tuple[Checked, ...] = (forward,)
+            return JudgedCall(call, arguments, rejected=f"{kind}: {reason}", contract=broken)
+        checked: tuple[CaseOutcome, ...] = (forward,)
         asked = "backward" in self.target.directions and not _broken_contract(forward.verdict)
         if asked and forward.forward is not None:
             with self.announced(replace(announced, direction="backward")):
@@ -127,7 +127,7 @@ class Trials(Struct, frozen=True):
         if "forward" not in self.target.directions:
             checked = checked[1:]
         contracts = (_broken_contract(each.verdict) for each in checked)
-        return Judged(call, arguments, checked, contract=next(filter(None, contracts), ""))
+        return JudgedCall(call, arguments, checked, contract=next(filter(None, contracts), ""))
 
 
 def _key_of(arguments: Arguments) -> str:
@@ -182,7 +182,7 @@ def exact_elements(leaves: Mapping[str, Leaf], shape: tuple[int, ...]) -> BoolAr
     return found
 
 
-def _by_ulp(checked: Checked, limit: float) -> Checked:
+def _by_ulp(checked: CaseOutcome, limit: float) -> CaseOutcome:
     """The verdict on a forward that passed, with an error for each output that is more than `limit` units off. The
     operator works element by element."""
     sides = checked.worst

@@ -33,9 +33,9 @@ from pytest_probe.model.case import Case
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import SEVERITY, Verdict
 from pytest_probe.plugin.feature import Feature, Summary, Trait
-from pytest_probe.plugin.judged import Judged, Regression
+from pytest_probe.plugin.item_verdict import ItemVerdict, Regression
 from pytest_probe.plugin.reporting import Reporting
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.plugin.xdist import is_controller
 from pytest_probe.reports.result_set import ResultSet
 from pytest_probe.reports.results_file import refused
@@ -48,7 +48,7 @@ _HANDED = "probe_gate"
 class AgainstBaseline(Feature):
     conditions: Mapping[str, bool] = {"baseline": True}
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         super().__init__(probe)
         assert probe.settings.baseline is not None
         self._path = probe.settings.baseline
@@ -93,7 +93,7 @@ class AgainstBaseline(Feature):
         same_device, limits = gate.comparable.same_device, not self.probe.settings.update
         return ResultSet("baseline", self._path.name, cases, identity, same_device, limits)
 
-    def judge(self, judged: Judged) -> None:
+    def judge(self, judged: ItemVerdict) -> None:
         """Compare it. Where an update measures the spread, the verdict is the worst of all seeds."""
         if self._gate is None:
             return

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.check.judging import argument_rows
-from pytest_probe.check.outcome import Checked
+from pytest_probe.check.outcome import CaseOutcome
 from pytest_probe.errors import BrokenCall
 from pytest_probe.model.details import Details, OperandPlot, Plots, limit_share
 from pytest_probe.model.result import Result
@@ -24,15 +24,15 @@ from pytest_probe.model.verdict import SEVERITY, ArgumentRow, OutputVerdict, Ver
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, is_packed, unpacked
 from pytest_probe.numerics.error_plots import LEAST_OF_ALL, error_map, errors_of, histogram, points, sample
 from pytest_probe.plugin.feature import Feature, Trait
-from pytest_probe.plugin.judged import Judged
+from pytest_probe.plugin.item_verdict import ItemVerdict
 from pytest_probe.plugin.reporting import Reporting
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.reports.result_set import ResultSet, RunFile
 from pytest_probe.standards.tables import classes_of
 from pytest_probe.system.text import printable_line
 
 if TYPE_CHECKING:
-    from pytest_probe.check import Checked
+    from pytest_probe.check import CaseOutcome
     from pytest_probe.check.digits import Digits
     from pytest_probe.features.html.collected import Collected
     from pytest_probe.features.html.other_runs import Comparison
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 _DECODED = 1 << 22
 
 
-def arguments_of(checked: Checked) -> tuple[ArgumentRow, ...]:
+def arguments_of(checked: CaseOutcome) -> tuple[ArgumentRow, ...]:
     """The arguments of a case that ran."""
     return () if checked.worst is None else argument_rows(checked.worst.replay)
 
 
-def operands_of(checked: Checked) -> tuple[OperandPlot, ...]:
+def operands_of(checked: CaseOutcome) -> tuple[OperandPlot, ...]:
     """The operands of a product of two scaled matrices, with their scales; none of any other case."""
     if checked.worst is None:
         return ()
@@ -69,7 +69,7 @@ def operands_of(checked: Checked) -> tuple[OperandPlot, ...]:
     return tuple(plots)
 
 
-def plots_of(checked: Checked, verdict: Verdict) -> Plots | None:
+def plots_of(checked: CaseOutcome, verdict: Verdict) -> Plots | None:
     """The plots of the worst output that both sides have; None where the case did not run, or gave no arrays of
     numbers."""
     sides = checked.worst
@@ -122,7 +122,7 @@ MAX_DETAILED_PASSES = 200
 
 
 class Html(Feature):
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         super().__init__(probe)
         self._shown = ShownInDetail()
         self._collected: Collected | None = None
@@ -132,7 +132,7 @@ class Html(Feature):
     def traits(self) -> Sequence[Trait]:
         return ("plots",) if self.probe.settings.html is None else ("plots", "needs run")
 
-    def judge(self, judged: Judged) -> None:
+    def judge(self, judged: ItemVerdict) -> None:
         if not self._shown.takes(judged.verdict):
             return
         digits: Sequence[Digits] = ()
@@ -195,7 +195,7 @@ class ShownInDetail:
         return True
 
 
-def details_of(checked: Checked, verdict: Verdict, command: str, digits: Iterable[Digits] = ()) -> Details:
+def details_of(checked: CaseOutcome, verdict: Verdict, command: str, digits: Iterable[Digits] = ()) -> Details:
     """What is shown of a case: its verdict may have been changed since it was checked."""
     from pytest_probe.features.html.plugin import arguments_of, operands_of, plots_of
     from pytest_probe.records import user_frame

@@ -41,10 +41,10 @@ from pytest_probe.option_types import Given, Size, Type
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.collectors import ArrivingItems
 from pytest_probe.plugin.feature import Feature, Summary
+from pytest_probe.plugin.item_verdict import ItemVerdict
 from pytest_probe.plugin.items import ProbeItem
-from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.report_results import OUTCOMES
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.reports.terminal import count
 from pytest_probe.selection import select
 from pytest_probe.standards.tools import COMPARES, DEFAULT
@@ -138,7 +138,7 @@ class Online(Feature):
     # "no items": nothing may come.
     traits = frozenset({"no items", "in order"})
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         super().__init__(probe)
         self._source: FolderSource
         self._private = Path()
@@ -172,7 +172,7 @@ class Online(Feature):
     def decides(self) -> str:
         return "" if self._beside is None else f"beside {self._beside.name}"
 
-    def judge(self, judged: Judged) -> None:
+    def judge(self, judged: ItemVerdict) -> None:
         if self._beside is not None:
             checked = judged.checked
             judged.verdict = self._beside.judge(checked.case, judged.verdict, judged.identity, judged.api)
@@ -318,7 +318,7 @@ def refuse_workers(config: pytest.Config) -> None:
         raise pytest.UsageError(str(SettingsError(_OPTION, option.probe_listen, wanted)))
 
 
-def _opened(probe: Probe, private: Path) -> FolderSource:
+def _opened(probe: ProcessSession, private: Path) -> FolderSource:
     """Raises SettingsError."""
     assert probe.settings.listen is not None
     listen, out, folder = probe.settings.listen.address, probe.settings.out, private / "came"

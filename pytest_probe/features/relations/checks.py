@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.check import Checked
+from pytest_probe.check import CaseOutcome
 from pytest_probe.check.call_again import Apart
 from pytest_probe.check.check import Checker
 from pytest_probe.check.judging import argument_rows
 from pytest_probe.errors import DeviceRaised, HookFailed, ProbeError, SettingsError
+from pytest_probe.features.relations.call_forms import Alias, InPlace, Out
 from pytest_probe.features.relations.layouts import Layout, Stream
 from pytest_probe.features.relations.memory import Again, Fresh, Guard
 from pytest_probe.features.relations.rows import BATCH, ORDER
 from pytest_probe.features.relations.table import AtRisk, Call, Found, Relation, Row, left_out, row
-from pytest_probe.features.relations.twins import Alias, InPlace, Out
 from pytest_probe.model.verdict import RELATION, SEVERITY, Answer, Element, Metric, OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 from pytest_probe.numerics.ulp import ulp_distance
@@ -56,7 +56,7 @@ class Relations:
         self._checker, self._names, self._at_risk = checker, names, at_risk
         self._batch, self._tells = batch, tells
 
-    def of(self, checked: Checked) -> Checked:
+    def of(self, checked: CaseOutcome) -> CaseOutcome:
         """The case with a verdict on each relation. Raises SettingsError for a row of the project's that is wrong."""
         verdict = checked.verdict
         asked_already = any(output.name.startswith(RELATION) for output in verdict.outputs)
@@ -141,7 +141,7 @@ def _worst(apart: Apart) -> tuple[Element, ...]:
 
 def asked_by_check(
     checker: Checker, at_risk: AtRisk | None, names: Sequence[str], batch: Mapping[str, Any] | None
-) -> Callable[[Checked], Checked]:
+) -> Callable[[CaseOutcome], CaseOutcome]:
     """What a test's `relations` and `batch` ask. Raises SettingsError for a name that is none."""
     for name in names:
         check_name("check: relations", name, RELATION_NAMES)

@@ -7,11 +7,11 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from pytest_probe.check import Checked
+from pytest_probe.check import CaseOutcome
 from pytest_probe.features.relations.checks import Relations
 from pytest_probe.features.relations.table import checked
 from pytest_probe.plugin.feature import Feature
-from pytest_probe.plugin.judged import Judged
+from pytest_probe.plugin.item_verdict import ItemVerdict
 
 
 class AskRelations(Feature):
@@ -29,9 +29,9 @@ class AskRelations(Feature):
         if "guard" in asked and self.probe.at_risk is None:
             yield "probe: guard looks for reads beyond a page only where the process may die: add --probe-isolate or -n"
 
-    def further(self, found: Checked) -> Checked:
+    def judge_drawn_call(self, found: CaseOutcome) -> CaseOutcome:
         return self._relations.of(found)
 
-    def judge(self, judged: Judged) -> None:
-        judged.checked = self.further(replace(judged.checked, verdict=judged.verdict))
+    def judge(self, judged: ItemVerdict) -> None:
+        judged.checked = self.judge_drawn_call(replace(judged.checked, verdict=judged.verdict))
         judged.verdict = judged.checked.verdict

@@ -13,7 +13,7 @@ import yaml
 from msgspec import Meta, Struct, convert, field
 from msgspec.structs import replace
 
-from pytest_probe.check import Checked, call_again
+from pytest_probe.check import CaseOutcome, call_again
 from pytest_probe.check.call_again import LEFT_OUT, Apart
 from pytest_probe.check.conditions import Setup
 from pytest_probe.errors import Unsupported
@@ -142,7 +142,9 @@ AtRisk: TypeAlias = Callable[[str], AbstractContextManager[None]]
 class Call(call_again.Call):
     """at_risk: what a call is made in that may end the process; None where nobody would see that."""
 
-    def __init__(self, checked: Checked, setup: Setup, row: Row, registry: Registry, at_risk: AtRisk | None) -> None:
+    def __init__(
+        self, checked: CaseOutcome, setup: Setup, row: Row, registry: Registry, at_risk: AtRisk | None
+    ) -> None:
         super().__init__(checked, setup)
         self.row, self.registry, self.at_risk = row, registry, at_risk
         # What the relations of memory have observed.

@@ -26,7 +26,7 @@ from pytest_probe.plugin.items import NoticeItem
 from pytest_probe.plugin.report_results import carry
 from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.run_dumps import address
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, result_of, workers_describe_devices
 from pytest_probe.reports import junit
 from pytest_probe.reports.results_file import RESULTS, Identity, ResultsWriter, lines_of, read_lines
@@ -44,7 +44,7 @@ _QUIET_PACKAGES = ("pytest_probe", "pytest_rerunfailures", "xdist", "syrupy")
 
 
 class Resume(Feature):
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         super().__init__(probe)
         self._earlier: Earlier | None = None
         self._reporting: Reporting | None = None
@@ -52,7 +52,7 @@ class Resume(Feature):
     @property
     def traits(self) -> Sequence[Trait]:
         """Are the devices those of the results? A cluster's are known later."""
-        return ("goes on",) if self.probe.machines else ("goes on", "needs devices")
+        return ("resumes",) if self.probe.machines else ("resumes", "needs devices")
 
     def begin(self, reporting: Reporting) -> None:
         settings, run, known = self.probe.settings, reporting.run, not workers_describe_devices(self.probe)
@@ -96,7 +96,7 @@ class Resume(Feature):
         plugins.register(_Resumed(self.probe, reporting, earlier, done), "probe-resumed")
 
 
-def _write_deaths(probe: Probe, writer: ResultsWriter, *, longer: bool) -> None:
+def _write_deaths(probe: ProcessSession, writer: ResultsWriter, *, longer: bool) -> None:
     """Note what the processes of the earlier run were running, and write the results of the cases that they died of.
     longer: a case that the time limit ended has more time now, and runs again."""
     folder = writer.folder / FOLDER
@@ -127,7 +127,7 @@ class _Resumed:
     """In the process that reports: counts the earlier run's results, and reports the failed ones again. Where that run
     had finished, nothing is collected, and this one ends as it did."""
 
-    def __init__(self, probe: Probe, reporting: Reporting, earlier: Earlier, done: frozenset[str]) -> None:
+    def __init__(self, probe: ProcessSession, reporting: Reporting, earlier: Earlier, done: frozenset[str]) -> None:
         self._probe = probe
         self._reporting = reporting
         self._earlier = earlier
@@ -250,7 +250,7 @@ class _Resumed:
             yield report
 
 
-def _node(probe: Probe, path: Path) -> str:
+def _node(probe: ProcessSession, path: Path) -> str:
     """The node id of a dump."""
     place = archive.split(path)
     if place is None:

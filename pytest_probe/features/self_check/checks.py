@@ -8,7 +8,7 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.check import Case, CaseRuns, Checked, Checker, floating_dtypes
+from pytest_probe.check import Case, CaseOutcome, CaseRuns, Checker, floating_dtypes
 from pytest_probe.check.call_again import Call
 from pytest_probe.check.comparisons import comparisons
 from pytest_probe.check.judging import argument_rows
@@ -37,7 +37,7 @@ class Asked(Struct, frozen=True):
 
     name: str
     of: str
-    checked: Checked
+    checked: CaseOutcome
 
     @property
     def verdict(self) -> Verdict:
@@ -60,12 +60,12 @@ class SelfChecks:
         self._checker, self._names = checker, names
         self._runs: dict[str, CaseRuns] = {}
 
-    def of(self, case: Case) -> Checked:
+    def of(self, case: Case) -> CaseOutcome:
         """The case with a verdict on each question that it can be asked."""
         try:
             dtype = _wider(case)
         except RecordError as error:
-            return Checked(case, Verdict("skip", SELF, str(error), error.kind))
+            return CaseOutcome(case, Verdict("skip", SELF, str(error), error.kind))
         for runs in self._runs.values():
             runs.release(case)
         asked = list(self._asked(case, dtype))
@@ -113,7 +113,7 @@ class SelfChecks:
                 return Asked("cpu", "float32 on the CPU", single)
         return Asked("cpu", _IN_WORDS, found)
 
-    def _beside(self, key: str, case: Case, dtype: str, *, on_host: bool = False) -> Checked:
+    def _beside(self, key: str, case: Case, dtype: str, *, on_host: bool = False) -> CaseOutcome:
         if key not in self._runs:
             registry, setup = self._checker.registry, self._checker.setup_of(case.dump.framework)
             # What the project put in the place of an API is the kernel whose other dtypes are asked.
@@ -132,7 +132,7 @@ class SelfChecks:
             self._runs[key] = CaseRuns(asked)
         return self._run(key, case)
 
-    def _run(self, key: str, case: Case) -> Checked:
+    def _run(self, key: str, case: Case) -> CaseOutcome:
         if key not in self._runs:
             self._runs[key] = CaseRuns(self._checker.changed(keeps_sides=True))
         return self._runs[key].run(case)
@@ -183,21 +183,21 @@ class SelfChecks:
             kept = found if wrong else replace(found, verdict="pass", worst=())
             yield replace(kept, name=f"finite.{asked.name}.{each.name}", reason=reason)
 
-    def _concluded(self, case: Case, asked: Sequence[Asked], outputs: tuple[OutputVerdict, ...]) -> Checked:
+    def _concluded(self, case: Case, asked: Sequence[Asked], outputs: tuple[OutputVerdict, ...]) -> CaseOutcome:
         chosen = max(asked, key=lambda each: SEVERITY[each.verdict.verdict], default=None)
         names = dict.fromkeys(output.name.partition(".")[0] for output in outputs if output.verdict != "skip")
         if not names:
             # What is wrong with its record, or a device that refuses the call, says more than each question.
             for each in asked:
                 if each.verdict.verdict == "skip" and each.verdict.kind != NoReference.kind:
-                    return Checked(case, replace(each.verdict, standard=SELF))
+                    return CaseOutcome(case, replace(each.verdict, standard=SELF))
             why = "; ".join(f"{output.name}: {output.reason}" for output in outputs if output.reason)
             why = why or "no dtype is wider, and the CPU is the device"
-            return Checked(case, Verdict("skip", SELF, why, NO_QUESTION))
+            return CaseOutcome(case, Verdict("skip", SELF, why, NO_QUESTION))
         outcome, reason = conclusion(outputs)
         if outcome == "pass":
             outcome, reason = PASS_SELF, f"asked: {', '.join(names)}"
-        checked = Checked(case, Verdict(outcome, SELF, reason)) if chosen is None else chosen.checked
+        checked = CaseOutcome(case, Verdict(outcome, SELF, reason)) if chosen is None else chosen.checked
         replay = None if checked.worst is None else checked.worst.replay
         rows = argument_rows(replay) if replay is not None and SEVERITY[outcome] > SEVERITY["pass"] else ()
         notes = tuple(dict.fromkeys(note for each in asked for note in each.verdict.notes))

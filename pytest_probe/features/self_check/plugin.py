@@ -15,13 +15,13 @@ from pytest_probe.model.verdict import PASS_SELF
 from pytest_probe.options import QUESTIONS, SELF
 from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature, Summary
+from pytest_probe.plugin.item_verdict import ItemVerdict
 from pytest_probe.plugin.items import ProbeItem
-from pytest_probe.plugin.judged import Judged
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.reports.terminal import wrap
 
 if TYPE_CHECKING:
-    from pytest_probe.check import Checked
+    from pytest_probe.check import CaseOutcome
     from pytest_probe.features.self_check.checks import SelfChecks
     from pytest_probe.plugin.reporting import Reporting
 
@@ -35,7 +35,7 @@ class SelfCheck(Feature, Question):
 
     judges = ("skip",)
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         super().__init__(probe)
         self._decides = probe.settings.standard == SELF
         self._asked: Sequence[str] = probe.settings.self_asked or QUESTIONS
@@ -65,10 +65,10 @@ class SelfCheck(Feature, Question):
     def items(self, parent: ProbeFile, dump: Dump) -> Iterator[ProbeItem] | None:
         return parent.cases(dump, self) if self._decides else None
 
-    def run(self, case: Case) -> Checked:
+    def run(self, case: Case) -> CaseOutcome:
         return self.checks.of(case)
 
-    def judge(self, judged: Judged) -> None:
+    def judge(self, judged: ItemVerdict) -> None:
         verdict, case = judged.verdict, judged.checked.case
         if self._decides or verdict.kind != NoReference.kind:
             return

@@ -20,7 +20,7 @@ from pytest_probe.capture.debugger import PrecisionDebugger
 from pytest_probe.capture.framework import part
 from pytest_probe.capture.ranks import named_rank
 from pytest_probe.capture.recorder import Scope, say
-from pytest_probe.check import CaseRuns, Checked, Checker, Conditions
+from pytest_probe.check import CaseOutcome, CaseRuns, Checker, Conditions
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.relations.checks import Relations
 from pytest_probe.features.relations.memory import TIMES
@@ -233,7 +233,7 @@ class Training:
             return bool(self._part.moves_little(call, STEPS, JUMP))
         return bool(self._part.agrees(call, on_cpu=self._on_cpu))
 
-    def _verdict(self, checker: Checker, cases: Sequence[Any]) -> Checked:
+    def _verdict(self, checker: Checker, cases: Sequence[Any]) -> CaseOutcome:
         mode = self.config.pert_mode
         if mode in _QUESTION:
             checks = SelfChecks(checker, [_QUESTION[mode]])
@@ -243,7 +243,7 @@ class Training:
         *_, kept = (runs.run(case) for case in cases)
         found = Relations(checker, [_RELATION[mode]]).of(kept)
         own = tuple(each for each in found.verdict.outputs if each.name.startswith("relation."))
-        return Checked(found.case, type(found.verdict)(found.verdict.verdict, mode, outputs=own))
+        return CaseOutcome(found.case, type(found.verdict)(found.verdict.verdict, mode, outputs=own))
 
     def _write(self, call: Any, wrong: Sequence[OutputVerdict]) -> None:
         path = Path(self.config.dump_path, "free_benchmark.csv")

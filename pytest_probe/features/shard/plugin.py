@@ -14,7 +14,7 @@ from pytest_probe.option_types import Given, Type
 from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.order import PLACE, costs_of, dealt, deselect, sharing_runs
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 
 # More shards than any run has cases.
 MOST_PARTS = 1_000_000
@@ -75,7 +75,9 @@ class Shard(Feature):
         self._empty |= getattr(node, "workeroutput", {}).get(_EMPTY, False)
 
 
-def _order(probe: Probe, groups: Iterable[Iterable[pytest.Item]]) -> Callable[[pytest.Item], tuple[object, ...]]:
+def _order(
+    probe: ProcessSession, groups: Iterable[Iterable[pytest.Item]]
+) -> Callable[[pytest.Item], tuple[object, ...]]:
     """The order of the calls: dump by dump, record by record, forward before backward; then the user's own tests."""
     given = {path: place for place, path in enumerate(probe.dumps.paths)}
     dumps = {id(item.case.dump): item.case.dump for group in groups for item in group if isinstance(item, ProbeItem)}

@@ -18,9 +18,9 @@ from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import SLOWER, Verdict
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.feature import Feature, Trait
-from pytest_probe.plugin.judged import Judged
+from pytest_probe.plugin.item_verdict import ItemVerdict
 from pytest_probe.plugin.reporting import Reporting
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.plugin.xdist import is_controller
 from pytest_probe.reports.result_set import OtherResults
 from pytest_probe.settings import RawOptions, Settings
@@ -118,7 +118,7 @@ def check_limit(options: RawOptions, settings: Settings) -> None:
 
 
 class Timing(Feature):
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: ProcessSession) -> None:
         super().__init__(probe)
         self._patience = PATIENCE
 
@@ -153,7 +153,7 @@ class Timing(Feature):
         if self.probe.settings.times:
             check_benchmark(self.probe.settings.benchmark, self.probe.others)
 
-    def judge(self, judged: Judged) -> None:
+    def judge(self, judged: ItemVerdict) -> None:
         """Compare its time and memory with another run's. What looks slower is measured again: what else the machine
         does passes, and a slower call stays one."""
         others = OtherTimes(self.probe.settings.time_limit, self.probe.others)

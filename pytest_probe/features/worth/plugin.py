@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.check import Checked
+from pytest_probe.check import CaseOutcome
 from pytest_probe.check.check import Checker
 from pytest_probe.check.comparisons import comparisons
 from pytest_probe.check.conditions import Setup
@@ -23,7 +23,7 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import STRONG, WEAK, WORTH, Answer
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
 from pytest_probe.plugin.feature import Feature
-from pytest_probe.plugin.judged import Judged
+from pytest_probe.plugin.item_verdict import ItemVerdict
 from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.reports.terminal import count
 from pytest_probe.standards.noise.summed_terms import summed_terms
@@ -40,7 +40,7 @@ class Spoiling:
         self._checker = checker
         self._before: AnyArray | None = None
 
-    def of(self, checked: Checked) -> Answer | None:
+    def of(self, checked: CaseOutcome) -> Answer | None:
         """In how many outputs each fault was found, of those in which it was planted, and why the case proves little.
         None for a case that did not pass, that has nothing to spoil, or for which there is no memory."""
         sides, case = checked.worst, checked.case
@@ -57,7 +57,7 @@ class Spoiling:
             except MemoryError:
                 return None
 
-    def _worth(self, checked: Checked, sides: OutputPairs, setup: Setup, *, by_class: bool) -> Answer | None:
+    def _worth(self, checked: CaseOutcome, sides: OutputPairs, setup: Setup, *, by_class: bool) -> Answer | None:
         seed = setup.conditions.seed
         asked = [
             each
@@ -147,7 +147,7 @@ class WorthOfPasses(Feature):
 
         return Spoiling(self.probe.checker)
 
-    def judge(self, judged: Judged) -> None:
+    def judge(self, judged: ItemVerdict) -> None:
         answer = self._spoiling.of(judged.checked) if self.probe.settings.worth else None
         if answer is not None:
             judged.verdict = replace(judged.verdict, answers=(*judged.verdict.answers, answer))

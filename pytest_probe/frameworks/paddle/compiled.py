@@ -104,7 +104,7 @@ class PaddleCompiler(PythonCompiler):
 
 
 def compiler_error(error: BaseException) -> ProbeError | None:
-    """See base.Compilers. Paddle tells no refusal from another error in a graph."""
+    """See base.CompilerRun. Paddle tells no refusal from another error in a graph."""
     text = said(error)
     if _IN_GRAPH not in text:
         return None

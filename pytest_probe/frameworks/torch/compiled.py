@@ -174,7 +174,7 @@ def _backend(name: str) -> Callable[..., Any]:
 
 
 def compiler_error(error: BaseException) -> ProbeError | None:
-    """See base.Compilers."""
+    """See base.CompilerRun."""
     dynamo: Any = sys.modules.get("torch._dynamo.exc")
     if dynamo is None:
         return None

@@ -229,12 +229,12 @@ def test_leaves_keep_no_hook(tmp_path: Path) -> None:
 
 
 def test_a_hook_that_fails_leaves_the_backward_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pytest_probe.capture.replaced import WatchedOutputs
+    from pytest_probe.capture.patched_functions import WatchedOutputs
 
     def fails(*_: object) -> None:
         raise ZeroDivisionError("on purpose")
 
-    monkeypatch.setattr(WatchedOutputs, "came", fails)
+    monkeypatch.setattr(WatchedOutputs, "on_gradient", fails)
     x = paddle.ones([3])
     x.stop_gradient = False
     found = recorded(tmp_path, lambda: (x * 2.0).sum().backward())

@@ -401,7 +401,7 @@ def test_results_on_other_hardware_have_a_note(pytester: pytest.Pytester, make_d
         import os, time
         from pathlib import Path
 
-        from pytest_probe.plugin.session import Probe
+        from pytest_probe.plugin.session import ProcessSession
 
         HERE = Path(__file__).parent
 
@@ -411,8 +411,10 @@ def test_results_on_other_hardware_have_a_note(pytester: pytest.Pytester, make_d
                 try:
                     Path(HERE, "first").touch(exist_ok=False)
                 except FileExistsError:
-                    described = Probe.described
-                    Probe.described = lambda self: [{**each, "hardware": "a rare one"} for each in described(self)]
+                    described = ProcessSession.described
+                    ProcessSession.described = lambda self: [
+                        {**each, "hardware": "a rare one"} for each in described(self)
+                    ]
 
         def pytest_probe_inputs(case, arguments):
             while len(list(HERE.glob("*.process"))) < 2:

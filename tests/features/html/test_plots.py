@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from msgspec.structs import replace
 
-from pytest_probe.check import Checked, Checker, Conditions
+from pytest_probe.check import CaseOutcome, Checker, Conditions
 from pytest_probe.features.html.plugin import arguments_of, details_of, operands_of, plots_of
 from pytest_probe.model.case import Case
 from pytest_probe.model.details import Details, Plots
@@ -117,7 +117,7 @@ def test_the_page_lists_the_arguments_of_a_case() -> None:
 FLOAT4 = pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="torch has no float4 before 2.8")
 
 
-def checked_product(folder: Path, call: Product, kernel: Any) -> Checked:
+def checked_product(folder: Path, call: Product, kernel: Any) -> CaseOutcome:
     registry = Registry.default()
     registry.devices["other"] = Emulated
     registry.calls[call.api] = kernel

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pytest_probe import capture
-from pytest_probe.check import Case, Checked, Checker, Conditions
+from pytest_probe.check import Case, CaseOutcome, Checker, Conditions
 from pytest_probe.features.relations.checks import Relations
 from pytest_probe.options import RELATION_NAMES
 from pytest_probe.records import read_dump
@@ -31,7 +31,7 @@ def test_a_training_step(tmp_path: Path, name: str, dtype: str | None) -> None:
     checker = Checker(Conditions(device="cpu"), Registry.default())
     relations, asked = Relations(checker, RELATION_NAMES), 0
     for record in dump.records:
-        checked: Checked | None = None
+        checked: CaseOutcome | None = None
         for direction in record.directions:
             checked = checker.run(Case(dump, record, direction, dtype), checked)
             verdicts = found(relations.of(checked).verdict)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from pytest_probe.capture.torch.asking import Made, agrees, moves_little, repeats
+from pytest_probe.capture.torch.asking import ObservedCall, agrees, moves_little, repeats
 from pytest_probe.features.self_check.checks import SelfChecks, _rounding_explains
 from pytest_probe.model.verdict import PASS_SELF, Verdict
 from pytest_probe.numerics.dtypes import round_to
@@ -120,21 +120,21 @@ def test_a_training_asks_on_where_a_result_is_not_the_wider_one_rounded(name: st
     def wrong(*given: Any) -> Any:
         return (fault.wrong if given[0].dtype is dtype else fault.right)(*given)
 
-    assert not agrees(Made(fault.api, wrong, args, {}, wrong(*args)), on_cpu=False)
+    assert not agrees(ObservedCall(fault.api, wrong, args, {}, wrong(*args)), on_cpu=False)
     rounded = fault.right(*(arg.double() if isinstance(arg, torch.Tensor) else arg for arg in args)).to(dtype)
-    assert agrees(Made(fault.api, fault.right, args, {}, rounded), on_cpu=True)
+    assert agrees(ObservedCall(fault.api, fault.right, args, {}, rounded), on_cpu=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 def test_a_training_asks_on_where_a_call_repeats_itself_otherwise(dtype: torch.dtype) -> None:
     x = RACE.args[0].to(dtype)
-    assert not repeats(Made("Torch.sum.0", RACE.wrong, (x, 1), {}, RACE.wrong(x, 1)), 5)
+    assert not repeats(ObservedCall("Torch.sum.0", RACE.wrong, (x, 1), {}, RACE.wrong(x, 1)), 5)
     kept = x.clone()
-    assert repeats(Made("Torch.sum.0", torch.sum, (x, 1), {}, torch.sum(x, 1)), 5)
+    assert repeats(ObservedCall("Torch.sum.0", torch.sum, (x, 1), {}, torch.sum(x, 1)), 5)
     # A NaN and a zero's sign are compared as bits; what a call leaves in memory is no argument's.
     odd = torch.tensor([torch.nan, -0.0, 1.0], dtype=dtype)
-    assert repeats(Made("Torch.mul.0", torch.mul, (odd, 1), {}, odd * 1), 5)
-    assert not repeats(Made("Torch.mul.0", torch.mul, (odd, -1), {}, odd * 1), 5)
+    assert repeats(ObservedCall("Torch.mul.0", torch.mul, (odd, 1), {}, odd * 1), 5)
+    assert not repeats(ObservedCall("Torch.mul.0", torch.mul, (odd, -1), {}, odd * 1), 5)
     assert torch.equal(x, kept)
 
 
@@ -143,12 +143,12 @@ def test_a_training_asks_on_where_a_result_jumps(dtype: torch.dtype) -> None:
     edge = torch.cat([torch.linspace(80, 99.9, 63), torch.tensor([100.0])]).to(dtype)
     jumps = FAULTS["jump"].wrong
     below = torch.nextafter(edge, torch.zeros(()).to(dtype)) if dtype is torch.float32 else edge * (1 - 2.0**-8)
-    assert not moves_little(Made("Torch.sin.0", jumps, (below,), {}, jumps(below)), (1, 2, 4), 64)
+    assert not moves_little(ObservedCall("Torch.sin.0", jumps, (below,), {}, jumps(below)), (1, 2, 4), 64)
     x = torch.linspace(0.1, 2, 64).to(dtype)
-    assert moves_little(Made("Torch.exp.0", torch.exp, (x,), {}, torch.exp(x)), (1, 2, 4), 64)
+    assert moves_little(ObservedCall("Torch.exp.0", torch.exp, (x,), {}, torch.exp(x)), (1, 2, 4), 64)
     # Cancellation and infinities are looked at further.
-    assert not moves_little(Made("Torch.log.0", torch.log, (x / x,), {}, torch.log(x / x)), (1, 2, 4), 64)
-    assert not moves_little(Made("Torch.log.0", torch.log, (x * 0,), {}, torch.log(x * 0)), (1, 2, 4), 64)
+    assert not moves_little(ObservedCall("Torch.log.0", torch.log, (x / x,), {}, torch.log(x / x)), (1, 2, 4), 64)
+    assert not moves_little(ObservedCall("Torch.log.0", torch.log, (x * 0,), {}, torch.log(x * 0)), (1, 2, 4), 64)
 
 
 def test_what_cannot_be_told_is_asked_on() -> None:
@@ -162,4 +162,4 @@ def test_what_cannot_be_told_is_asked_on() -> None:
         (torch.exp, x.to_sparse(), x.to_sparse()),
         (torch.exp, x, x.exp()[0]),
     ):
-        assert not agrees(Made("Torch.exp", function, (given,), {}, result), on_cpu=False)
+        assert not agrees(ObservedCall("Torch.exp", function, (given,), {}, result), on_cpu=False)

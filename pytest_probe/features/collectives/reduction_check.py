@@ -39,7 +39,7 @@ _FLUSHED = -126
 _WORST = 5
 
 
-class Addends(Struct, frozen=True):
+class RankInputs(Struct, frozen=True):
     """All ranks' inputs for one result, flat and of one dtype, and what is made of them."""
 
     terms: Sequence[AnyArray]
@@ -55,14 +55,14 @@ class Addends(Struct, frozen=True):
         floats = is_floating(self.dtype) or is_complex(self.dtype)
         return not floats or self.reduction in ("largest", "least")
 
-    def at(self, places: AnyArray) -> Addends:
-        return Addends([each[places] for each in self.terms], self.reduction)
+    def at(self, places: AnyArray) -> RankInputs:
+        return RankInputs([each[places] for each in self.terms], self.reduction)
 
     def reference(self) -> AnyArray:
         return reference(self.terms, self.reduction)
 
 
-class Judged(Struct, frozen=True):
+class RankVerdict(Struct, frozen=True):
     """What was found of one result: why it is wrong, "" where it is not; its numbers; the elements that are farthest
     off; the name of an order that gives these bits, "" where none was found."""
 
@@ -72,30 +72,30 @@ class Judged(Struct, frozen=True):
     order: str = ""
 
 
-def judge(actual: AnyArray, addends: Addends, *, named: bool = True) -> Judged:
+def judge(actual: AnyArray, addends: RankInputs, *, named: bool = True) -> RankVerdict:
     """named: look for the order that gives these bits."""
     if not actual.size:
-        return Judged()
+        return RankVerdict()
     expected = addends.reference()
     if addends.exact:
         return _exact(actual, expected)
     noise = _Noise.of(actual, expected, addends)
     reason = noise.reason() or _share_left(actual, expected, addends)
     order = "" if reason or not named else order_of(actual, addends)
-    return Judged(reason, noise.metrics(), _worst(actual, expected, noise.ratios) if reason else (), order)
+    return RankVerdict(reason, noise.metrics(), _worst(actual, expected, noise.ratios) if reason else (), order)
 
 
-def _exact(actual: AnyArray, expected: AnyArray) -> Judged:
+def _exact(actual: AnyArray, expected: AnyArray) -> RankVerdict:
     """Where a NaN meets a number, kernels give the one or the other."""
     with np.errstate(invalid="ignore"):
         wrong = (widen(actual) != widen(expected)) & ~np.isnan(widen(expected))
     count = int(np.count_nonzero(wrong))
     if not count:
-        return Judged()
+        return RankVerdict()
     first = int(np.argmax(wrong))
     values = f"{actual[first]}, not {expected[first]}"
     reason = f"{count:,} of {actual.size:,} elements differ, the first is {first}: {values}"
-    return Judged(reason, {"wrong": count}, _worst(actual, expected, wrong.astype(np.float64)))
+    return RankVerdict(reason, {"wrong": count}, _worst(actual, expected, wrong.astype(np.float64)))
 
 
 class _Noise(Struct, frozen=True):
@@ -107,7 +107,7 @@ class _Noise(Struct, frozen=True):
     wrong: BoolArray
 
     @classmethod
-    def of(cls, actual: AnyArray, expected: AnyArray, addends: Addends) -> _Noise:
+    def of(cls, actual: AnyArray, expected: AnyArray, addends: RankInputs) -> _Noise:
         wide, dtype = widen(actual), actual.dtype
         finite = np.isfinite(expected)
         with np.errstate(all="ignore"):
@@ -148,7 +148,7 @@ class _Noise(Struct, frozen=True):
         }
 
 
-def _rounded_once(expected: AnyArray, addends: Addends) -> AnyArray:
+def _rounded_once(expected: AnyArray, addends: RankInputs) -> AnyArray:
     """The error of one rounding, of the largest partial result that is known to meet in an element. Two terms have
     none but the result, three have it without one of them."""
     form, terms = float_format(addends.dtype), addends.terms
@@ -181,7 +181,7 @@ def _limits(ratios: AnyArray, count: int) -> tuple[float, float]:
 
 
 def _by_orders(
-    ratios: AnyArray, excess: AnyArray, scale: AnyArray, above: BoolArray, expected: AnyArray, addends: Addends
+    ratios: AnyArray, excess: AnyArray, scale: AnyArray, above: BoolArray, expected: AnyArray, addends: RankInputs
 ) -> AnyArray:
     """The ratios by how far legitimate orders move each element, in the direction of its error: of many elements the
     farthest off and a sample."""
@@ -219,7 +219,7 @@ def shares(left: AnyArray, terms: Sequence[AnyArray]) -> AnyArray:
     return np.asarray(found)
 
 
-def _share_left(actual: AnyArray, expected: AnyArray, addends: Addends) -> str:
+def _share_left(actual: AnyArray, expected: AnyArray, addends: RankInputs) -> str:
     """A rank whose input is missing in the sum, or counts twice, or a sum that is too large by a factor, where no
     element alone shows it: in the whole, and in each of its parts, which a ring adds up apart."""
     count = len(addends.terms)
@@ -239,7 +239,7 @@ def _share_left(actual: AnyArray, expected: AnyArray, addends: Addends) -> str:
         suspect = np.abs(found) > np.maximum(least, _CHANCE * chance)
         if not suspect.any():
             continue
-        small = Addends([each[part] for each in addends.terms], addends.reduction)
+        small = RankInputs([each[part] for each in addends.terms], addends.reduction)
         moved = (_left(each, expected[part]) for _, each in orders(small.terms, addends.reduction))
         suspect &= np.abs(found) > least + 2 * np.max([np.abs(shares(each, inside)) for each in moved], axis=0)
         if suspect.any():
@@ -256,7 +256,7 @@ def _left(wide: AnyArray, expected: AnyArray) -> AnyArray:
     return np.where(np.isfinite(left), left, 0.0)
 
 
-def order_of(actual: AnyArray, addends: Addends) -> str:
+def order_of(actual: AnyArray, addends: RankInputs) -> str:
     """The order that gives these bits, "" where none does, or where all do. Parts of a ring begin at other ranks."""
     if len(addends.terms) < 3 or addends.exact:
         return ""
@@ -274,7 +274,7 @@ def order_of(actual: AnyArray, addends: Addends) -> str:
     return "" if len(found) == len(whole) else next(iter(found), "")
 
 
-def is_explained(actual: AnyArray, addends: Addends) -> bool:
+def is_explained(actual: AnyArray, addends: RankInputs) -> bool:
     """Does an order of the addends give each of these elements?"""
     wide, found = widen(actual), np.zeros(actual.shape, bool)
     for _, each in orders(addends.terms, addends.reduction):

@@ -31,7 +31,7 @@ def _function(call: Call, namespace: str, api: str) -> Callable[..., Any] | None
     return (found.on_device or found.lookup)()
 
 
-def _without_twins(call: Call) -> str:
+def _without_other_form(call: Call) -> str:
     """Is it an operator, whose arguments may be in the other order, or does it write itself?"""
     operator = call.case.record.api.rpartition(".")[2].startswith("__")
     unlike = call.replay.reference.candidate.in_place or call.backward or operator
@@ -44,7 +44,7 @@ class InPlace(Relation):
     def unfit(self, call: Call) -> str:
         if not call.row.inplace or self._twin(call) is None:
             return "no function is known that is the same in place; api= names the API whose twin is asked"
-        return _without_twins(call)
+        return _without_other_form(call)
 
     def find(self, call: Call) -> Found:
         if list(call.base) != [_OUTPUT] or _FIRST not in call.leaves:
@@ -86,7 +86,7 @@ class Out(Relation):
         known = bool(of_out(call.case.record.namespace)) or call.case.api in call.registry.relations
         if not (call.row.out and known) or "out" in call.arguments.kwargs:
             return "no function is known that takes out=; api= names the API whose twin is asked"
-        return _without_twins(call)
+        return _without_other_form(call)
 
     def find(self, call: Call) -> Found:
         names = [name for name in call.base if name.startswith("output.")]

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.check import Checked
+from pytest_probe.check import CaseOutcome
 from pytest_probe.model.baseline import Compared
 from pytest_probe.model.dump import Frame
 from pytest_probe.model.result import PortableId, number
 from pytest_probe.model.verdict import SLOWER, Verdict
 from pytest_probe.plugin.reproduce import save
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.reports import terminal
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Regression(Struct, frozen=True):
     table: Sequence[str]
 
 
-class Judged(Struct):
+class ItemVerdict(Struct):
     """A case, to which features give another verdict and the rest.
 
     api is the name that its result has, file gives where its tensors may go, command what runs it again. compared:
@@ -40,7 +40,7 @@ class Judged(Struct):
     right, where -v shows them.
     """
 
-    checked: Checked
+    checked: CaseOutcome
     verdict: Verdict
     identity: PortableId
     api: str
@@ -52,7 +52,7 @@ class Judged(Struct):
     details: Details | None = None
     digits: Sequence[Digits] = ()
 
-    def by_features(self, probe: Probe, *notes: str) -> Judged:
+    def by_features(self, probe: ProcessSession, *notes: str) -> ItemVerdict:
         """Let the run's features judge it, and save its tensors where the run asks for them."""
         if probe.config.get_verbosity() > 0 and self.verdict.verdict != "skip":
             from pytest_probe.check.digits import digits_of
@@ -79,7 +79,7 @@ class Judged(Struct):
         ratio, limit = number(metrics["noise_ratio"]), number(metrics["noise_ratio_limit"])
         return f"{least.words}, noise ratio {ratio:.3g} of {limit:.3g}"
 
-    def saves(self, probe: Probe) -> bool:
+    def saves(self, probe: ProcessSession) -> bool:
         """Are its tensors kept? A case that is slower alone, or that did not run, has none that say why."""
         if self.checked.worst is None or self.verdict.kind == SLOWER:
             return False
@@ -96,7 +96,7 @@ class Judged(Struct):
 
     def text(
         self,
-        probe: Probe,
+        probe: ProcessSession,
         *,
         name: str,
         device: str,

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from tests.features.relations.conftest import Ask, broken, found, normal
 
 
-def test_twins_of_a_method(ask: Ask) -> None:
+def test_forms_of_a_method(ask: Ask) -> None:
     verdict = ask("Tensor.exp", torch.Tensor.exp, normal(4, 6), names=("out", "inplace"))
     assert {name: each.verdict for name, each in found(verdict).items()} == {"out": "pass", "inplace": "pass"}
 

@@ -163,7 +163,7 @@ class WatchedOutputs(Watched):
 
         return hook
 
-    def came(self, take: Callable[[Any], Tree], *gradients: Any) -> None:
+    def on_gradient(self, take: Callable[[Any], Tree], *gradients: Any) -> None:
         place, gradient = gradients
         if place in self.seen:
             self.missing = 0

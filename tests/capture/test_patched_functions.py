@@ -11,7 +11,7 @@ from pytest_probe.capture.bindings import Bindings, Function
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.framework import recording
 from pytest_probe.capture.modules import ModuleCalls
-from pytest_probe.capture.replaced import ReplacedCalls
+from pytest_probe.capture.patched_functions import ReplacedCalls
 
 
 class Parent:
