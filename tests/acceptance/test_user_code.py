@@ -115,12 +115,3 @@ def test_names_that_match_no_record_are_suggested(
             "probe: registry.references: Functional.linaer matches no record; did you mean Functional.linear[?]",
         ]
     )
-
-
-@pytest.mark.usefixtures("planted")
-def test_warnings_are_listed(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    result = pytester.runpytest("--probe-dump=dump.json", "-v", "--probe-api=linear")
-    result.stdout.fnmatch_lines(
-        ["*linear.0.forward*WARNED*", "warnings:", "  *::*linear.0.forward", "    *max ULP 4096"]
-    )
