@@ -13,7 +13,6 @@ from pytest_probe.standards import STANDARDS
 from pytest_probe.standards.tools import TOOLS
 from tests.acceptance.conftest import DumpMaker, entries
 from tests.support.running import collected as collect
-from tests.support.running import refusal
 
 ONE = {"Torch.argmax.0.forward": entries()["Torch.argmax.0.forward"]}
 NAME = "Torch.argmax.0.forward"
@@ -93,53 +92,6 @@ def test_ids_outside_rootdir_are_absolute(pytester: pytest.Pytester, make_dump: 
     dump = outside / "dump.json"
     dump.write_text(make_dump(data=ONE).read_text())
     assert collect(pytester, f"--probe-dump={dump}") == [f"{dump}::{NAME}"]
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["--probe-dump=no.json"], "--probe-dump: '*no.json' cannot be used; there is no such file or folder"),
-        (["--probe-dump=empty"], "--probe-dump: '*empty' cannot be used; the folder holds no dump; *"),
-        (["--probe-dump=a[1]"], "--probe-dump: '*' cannot be used; pytest cannot address a path with '[[]' *"),
-        (
-            ["--probe-inputs=storde"],
-            "--probe-inputs: 'storde' *; give one of auto, generated, stored, exact (did you mean stored?)",
-        ),
-        (["--probe-dtype=float12"], "--probe-dtype: 'float12' *; give one of recorded, *"),
-        (["--probe-dtype=,"], "--probe-dtype: ',' cannot be used; give names separated by commas, none of them empty"),
-        (["--probe-direction=up"], "--probe-direction: 'up' *; give one of both, forward, backward"),
-        (["--probe-seed=-1"], "--probe-seed: '-1' cannot be used; give a whole number from 0 to 2[*][*]63 - 1"),
-        (["--probe-seed=x"], "--probe-seed: 'x' *"),
-        (
-            ["--probe-standard=benchmark"],
-            "--probe-standard: 'benchmark' cannot be used; it needs another option: add --probe-benchmark=DIR",
-        ),
-        (["--probe-standard=nosie"], "--probe-standard: 'nosie' *(did you mean noise?)"),
-        (["--probe-device=nothing"], "*nothing*"),
-        (["--probe-reference-device=nosuch"], "--probe-reference-device: 'nosuch' cannot be used; torch says: *"),
-        (
-            ["--probe-flops=many"],
-            "--probe-flops: 'many' cannot be used; give a number of operations, as 2e10, or inf *",
-        ),
-        (["--probe-flops=0"], "--probe-flops: '0' *"),
-        (["--probe-flops=nan"], "--probe-flops: 'nan' *"),
-        (["--probe-device=cpu,cuda"], "--probe-device: 'cpu,cuda' *; several devices need workers: add -n 2, or *"),
-        (
-            ["--probe-save=failing"],
-            "--probe-save: 'failing' *; it needs another option: add --probe-out=DIR",
-        ),
-        (["--probe-save=some", "--probe-out=out"], "--probe-save: 'some' *; give one of failing, all"),
-        (["-o", "probe_strict=maybe"], "probe_strict: *maybe*; give true or false"),
-        (["-o", "probe_namespaces=NPU"], "probe_namespaces*'NPU' *; give lines of the form Prefix=python.module"),
-    ],
-)
-def test_an_unusable_option_value_is_a_usage_error(
-    pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str], message: str
-) -> None:
-    make_dump(data=ONE)
-    pytester.mkdir("empty")
-    (pytester.path / "a[1]").touch()
-    refusal(pytester, *args, "--probe-dump=dump.json").fnmatch_lines([f"{message}"])
 
 
 def test_help_names_every_option(pytester: pytest.Pytester) -> None:

@@ -79,14 +79,6 @@ def test_a_capture_that_the_disk_does_not_take(pytester: pytest.Pytester, worker
         json.loads(dump.read_text())
 
 
-@pytest.mark.parametrize("option", ["--probe-out=file/out", "--probe-out=/proc/out"])
-def test_a_folder_that_cannot_be_made(pytester: pytest.Pytester, make_dump: DumpMaker, option: str) -> None:
-    make_dump(data=MANY)
-    (pytester.path / "file").touch()
-    said = refusal(pytester, "--probe-dump=dump.json", option)
-    said.fnmatch_lines(["--probe-out: '*out' cannot be used; it cannot be written to: *"])
-
-
 def test_a_capture_into_a_folder_below_a_file_is_refused(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import torch\ndef test_one(): torch.ones(2)")
     (pytester.path / "file").touch()

@@ -64,6 +64,11 @@ def test_the_first_of_a_group_is_shown_in_full(faulty: pytest.Pytester, workers:
     # What other tools read of a failing item is whole.
     assert all("to reproduce: " in str(each.text) for each in suite.findall("testcase/failure"))
     assert (faulty.path / "out/summary.md").read_text(encoding="utf-8").splitlines()[2] == f"- {LINE}"
+    lines = [json.loads(line) for line in (faulty.path / "out/results.jsonl").read_text().splitlines()]
+    assert len(lines) == 5
+    assert all(line["reason"].startswith("output.0: ") for line in lines)
+    assert all(line["details"]["command"] and line["place"] >= 0 for line in lines)
+    assert not any("group" in line for line in lines)
 
 
 def test_very_verbose_shows_all(faulty: pytest.Pytester) -> None:
@@ -85,15 +90,6 @@ def test_of_a_case_that_runs_again_the_last_run_counts(faulty: pytest.Pytester) 
     result = faulty.runpytest("--probe-dump=dump.json", "--reruns=1", "-p", "rerunfailures")
     assert sorted(details(result)) == ["Functional.linear.0.forward", "Functional.relu.0.forward"]
     assert LINE in " ".join(map(str.strip, result.outlines))
-
-
-def test_results_stay_as_they_are(faulty: pytest.Pytester) -> None:
-    faulty.runpytest("--probe-dump=dump.json", "--probe-out=out")
-    lines = [json.loads(line) for line in (faulty.path / "out/results.jsonl").read_text().splitlines()]
-    assert len(lines) == 5
-    assert all(line["reason"].startswith("output.0: ") for line in lines)
-    assert all(line["details"]["command"] and line["place"] >= 0 for line in lines)
-    assert not any("group" in line for line in lines)
 
 
 def test_a_test_that_fails_keeps_its_own_text(pytester: pytest.Pytester) -> None:
@@ -127,8 +123,13 @@ def listed(result: pytest.RunResult) -> tuple[int, int]:
 
 
 def test_of_a_large_group_twenty_cases_are_listed(many: pytest.Pytester) -> None:
+    """Other plugins read all that failed."""
+    (many.path / "conftest.py").open("a").write(
+        "\ndef pytest_terminal_summary(terminalreporter):\n    print('read', len(terminalreporter.stats['failed']))\n"
+    )
     result = many.runpytest("--probe-dump=dump.json")
     result.assert_outcomes(failed=30)
+    result.stdout.fnmatch_lines(["read 30"])
     assert listed(result) == (20, 20)
     assert {"  and 9 more, with -rf", "and 10 more, with -rf"} <= set(result.outlines)
     assert result.outlines[-1].strip("= ").startswith("30 failed")
@@ -144,10 +145,3 @@ def test_the_file_that_has_the_others_is_named(many: pytest.Pytester) -> None:
     result.assert_outcomes(failed=30)
     assert listed(result) == (20, 20)
     assert any(line.startswith("and 10 more in ") and line.endswith("results.jsonl") for line in result.outlines)
-
-
-def test_other_plugins_read_all_that_failed(many: pytest.Pytester) -> None:
-    (many.path / "conftest.py").open("a").write(
-        "\ndef pytest_terminal_summary(terminalreporter):\n    print('read', len(terminalreporter.stats['failed']))\n"
-    )
-    many.runpytest("--probe-dump=dump.json").stdout.fnmatch_lines(["read 30"])

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from tests.acceptance.conftest import DumpMaker
+from tests.support.other_plugins import Ran
 
 
 @pytest.mark.parametrize(
@@ -17,12 +21,12 @@ from tests.acceptance.conftest import DumpMaker
             "standard noise: noise decides; warnings fail",
         ),
         (
-            ["--probe-standard=exact", "--probe-benchmark=base"],
+            ["--probe-standard=exact", "--probe-benchmark=base", "--probe-seed=3"],
             "dtype recorded, *",
             "standard exact: the correctly rounded reference, bit for bit; beside base, where an error is a warning",
         ),
         (
-            ["--probe-standard=msprobe-26", "--probe-benchmark=base"],
+            ["--probe-standard=msprobe-26", "--probe-benchmark=base", "--probe-seed=3"],
             "dtype recorded, *",
             "standard msprobe-26: *msprobe 26*; beside base",
         ),
@@ -34,21 +38,34 @@ from tests.acceptance.conftest import DumpMaker
     ],
 )
 def test_the_header_states_the_conditions_of_the_run(
-    pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str], conditions: str, decides: str
+    pytester: pytest.Pytester,
+    make_dump: DumpMaker,
+    healthy_run: Ran,
+    args: list[str],
+    conditions: str,
+    decides: str,
 ) -> None:
     make_dump()
     (pytester.path / "rules.yaml").write_text("white_list: [relu]")
     if "--probe-benchmark=base" in args:
-        pytester.runpytest("--probe-dump=dump.json", "--probe-out=base")
-    result = pytester.runpytest("--probe-dump=dump.json", "--collect-only", *args)
-    result.stdout.fnmatch_lines([f"probe: *, {conditions}", f"probe: {decides}"], consecutive=True)
+        shutil.copytree(healthy_run.folder / "out", "base")
+    config = pytester.parseconfigure("--probe-dump=dump.json", *args)
+    lines = [line for lines in config.hook.pytest_report_header(config=config, start_path=Path()) for line in lines]
+    pytest.LineMatcher(lines).fnmatch_lines([f"probe: *, {conditions}", f"probe: {decides}"], consecutive=True)
 
 
 def test_a_warning_is_reported_as_warned(pytester: pytest.Pytester, make_dump: DumpMaker, planted: None) -> None:
     make_dump()
     result = pytester.runpytest("--probe-dump=dump.json", "-v", "--probe-api=linear")
     result.stdout.fnmatch_lines(
-        ["*linear.0.forward WARNED*", "2 cases, 1 pass, 1 warning", "warnings:", "*1 warned in *"]
+        [
+            "*linear.0.forward WARNED*",
+            "2 cases, 1 pass, 1 warning",
+            "warnings:",
+            "  *::*linear.0.forward",
+            "    *max ULP 4096",
+            "*1 warned in *",
+        ]
     )
     assert "imprecise" not in result.stdout.str()
 

@@ -6,20 +6,12 @@ import pytest
 
 from pytest_probe.reports.results_file import read_results
 from tests.acceptance.conftest import DumpMaker, forward, tensor
+from tests.support.running import collected
 
 
 def run(pytester: pytest.Pytester, conftest: str, *args: str) -> dict[str, int]:
     pytester.makeconftest(conftest)
     return pytester.runpytest("--probe-dump=dump.json", "--probe-direction=forward", *args).parseoutcomes()
-
-
-def test_a_call_is_replaced_on_the_device_only(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    conftest = """
-        def pytest_probe_register(registry):
-            registry.calls["Functional.relu"] = lambda x: x.clamp(min=0.1)
-    """
-    assert run(pytester, conftest, "--probe-api=relu", "--probe-api=linear") == {"failed": 1, "passed": 1}
 
 
 def test_a_registered_namespace_is_checked_against_its_reference(
@@ -84,7 +76,6 @@ def test_a_standard_can_be_added_and_named(pytester: pytest.Pytester, make_dump:
             registry.standards["never"] = Never()
     """
     assert run(pytester, conftest, "--probe-api=relu", "--probe-standard=never") == {"failed": 1}
-    assert run(pytester, conftest, "--probe-api=relu") == {"passed": 1}
 
 
 def test_a_verdict_that_cannot_be_written_costs_its_own_case_alone(
@@ -132,7 +123,7 @@ def test_a_reader_can_be_added(pytester: pytest.Pytester) -> None:
     """
     pytester.makeconftest(conftest)
     pytester.runpytest("--probe-dump=calls.txt").assert_outcomes(passed=1)
-    pytester.runpytest("calls.txt::Torch.neg.0.forward").assert_outcomes(passed=1)
+    assert collected(pytester, "calls.txt::Torch.neg.0.forward") == ["calls.txt::Torch.neg.0.forward"]
 
 
 def test_a_device_is_given_the_function_that_the_record_names(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
 
 from pytest_probe.cli import main
-from tests.acceptance.conftest import DumpMaker, backward, forward, tensor
+from tests.acceptance.conftest import DumpMaker, backward, forward, tensor, written
+from tests.support.running import ran
 
 X, SMALL = tensor(60, 50), tensor(4, 5)
 PROBABILITIES = {**X, "Min": 0.1, "Mean": 0.5}
@@ -73,12 +76,21 @@ def run(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
     return pytester.runpytest("--probe-dump=dump.json", "--probe-strict", *args)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a dump, and in first/ the results of a run of it."""
+    folder = tmp_path_factory.mktemp("whole")
+    written(folder / "dump.json", DRAWN | VALUES)
+    (folder / "conftest.py").write_text(dedent(OTHER_NUMBERS))
+    args = ("--probe-dump=dump.json", "--probe-strict", "--probe-out=first")
+    ran(folder, *args).result.assert_outcomes(passed=16, skipped=3)
+    return folder
+
+
 @pytest.fixture
-def first(pytester: pytest.Pytester, make_dump: DumpMaker) -> str:
-    """The results of a run."""
-    make_dump(data=DRAWN | VALUES)
-    pytester.makeconftest(OTHER_NUMBERS)
-    run(pytester, "--probe-out=first").assert_outcomes(passed=16, skipped=3)
+def first(pytester: pytest.Pytester, whole: Path) -> str:
+    """The test's own copy of the results."""
+    shutil.copytree(whole, pytester.path, dirs_exist_ok=True)
     return "first"
 
 

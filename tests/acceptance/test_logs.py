@@ -56,34 +56,27 @@ def sections(text: str) -> list[str]:
 PARTS = ["Captured log setup", "Captured stdout call", "Captured log call"]
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n1"])
-def test_logs_are_in_the_report(pytester: pytest.Pytester, make_dump: DumpMaker, workers: str) -> None:
-    text = run(pytester, make_dump, workers)
-    assert sections(text) == [*PARTS, "Captured log teardown"]
-    assert "WARNING  conftest:conftest.py:" in text
-    assert "WARNING  kernel:conftest.py:7 in a call" in text
-    assert text.count("does not propagate") == 1
-    assert "by a new logger" in text
-    assert "below the level" not in text
-
-
-def test_logs_are_those_of_pytests_plugin(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_logs_are_in_the_report_as_those_of_pytests_plugin(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     """--log-level leaves it active, at the level that it has without."""
-    ours, theirs = (run(pytester, make_dump, *args) for args in ([], ["--log-level=WARNING"]))
+    ours, theirs, workers = (run(pytester, make_dump, *args) for args in ([], ["--log-level=WARNING"], ["-n1"]))
+    for text in (ours, theirs, workers):
+        assert sections(text) == [*PARTS, "Captured log teardown"]
+        assert "WARNING  conftest:conftest.py:" in text
+        assert "WARNING  kernel:conftest.py:7 in a call" in text
+        assert text.count("does not propagate") == 1
+        assert "by a new logger" in text
+        assert "below the level" not in text
     shown = [[line for line in text.splitlines() if ".py:" in line or "Captured" in line] for text in (ours, theirs)]
-    assert sections(ours) == sections(theirs)
     assert shown[0] == shown[1]
 
 
-def test_an_option_of_logging_is_obeyed(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    assert "below the level" in run(pytester, make_dump, "--log-level=INFO")
-    run(pytester, make_dump, "--log-file=all.log", "--log-file-level=INFO", factor=1.0)
+def test_options_of_logging_are_obeyed(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    text = run(pytester, make_dump, "--log-level=INFO", "--log-format=<%(name)s> %(message)s")
+    assert "<kernel> in a call" in text
+    assert "<kernel> below the level" in text
+    files = ("--log-file=all.log", "--log-file-level=INFO", "-o", "log_cli=true")
+    assert "in a call" in run(pytester, make_dump, *files, factor=1.0)
     assert "below the level" in (pytester.path / "all.log").read_text()
-    assert "in a call" in run(pytester, make_dump, "-o", "log_cli=true", factor=1.0)
-
-
-def test_captured_logs_follow_the_log_format(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    assert "<kernel> in a call" in run(pytester, make_dump, "--log-format=<%(name)s> %(message)s")
 
 
 def test_nothing_is_shown_of_a_run_without_pytests_plugin(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
@@ -91,21 +84,16 @@ def test_nothing_is_shown_of_a_run_without_pytests_plugin(pytester: pytest.Pytes
 
 
 def test_tests_of_the_project_keep_theirs(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    """And the hooks of another folder's conftest are none of the dump's."""
     pytester.makepyfile(test_own=TEST)
-    text = run(pytester, make_dump, "test_own.py")
-    assert text.count("in a test") >= 1
-    assert sections(text).count("Captured log call") == 2
-
-
-def test_a_folder_with_conftests_beside_it(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    """The hooks of another folder's conftest are none of the dump's."""
     other = pytester.mkdir("other")
     (other / "conftest.py").write_text(
         "import logging\ndef pytest_runtest_setup(item):\n    logging.getLogger('elsewhere').warning('not ours')\n"
     )
     (other / "test_other.py").write_text("def test_other():\n    assert 0\n")
-    text = run(pytester, make_dump, "other")
-    assert sections(text).count("Captured log call") == 1
+    text = run(pytester, make_dump, "test_own.py", "other")
+    assert text.count("in a test") >= 1
+    assert sections(text).count("Captured log call") == 2
     assert text.count("elsewhere:conftest.py") == 1
 
 

@@ -36,27 +36,6 @@ def test_both_commands_print_the_version() -> None:
     assert "  pytest-probe-0.1.0 at " in listed.stdout + listed.stderr
 
 
-@pytest.mark.parametrize(
-    ("option", "meant"),
-    [
-        ("--probe-devcie=cpu", "--probe-devcie: there is no such option; did you mean --probe-device?"),
-        ("--probe-standrad=noise", "--probe-standrad: there is no such option; did you mean --probe-standard?"),
-        ("--probe-wqwqwq", "--probe-wqwqwq: there is no such option; see pytest --help"),
-        ("--probe-standard=nosie", "did you mean noise?"),
-        ("--probe-standard=MSProbe-26", "did you mean msprobe-26?"),
-        ("--probe-allow=tf23", "did you mean tf32?"),
-        ("--probe-dtype=bf16", "did you mean bfloat16?"),
-        ("--probe-inputs=generate", "did you mean generated?"),
-        ("--probe-direction=forwards", "did you mean forward?"),
-    ],
-)
-def test_a_misspelt_option_is_suggested(
-    pytester: pytest.Pytester, make_dump: DumpMaker, option: str, meant: str
-) -> None:
-    make_dump()
-    refusal(pytester, "--probe-dump=dump.json", option).fnmatch_lines([f"*{meant.replace('?', '[?]')}*"])
-
-
 def test_an_option_and_a_key_of_the_projects_own_stay(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     pytester.makeconftest(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.conftest import DumpMaker, entries
+from tests.support.running import collected as collect
 
 RELU, ARGMAX = "Functional.relu.0.forward", "Torch.argmax.0.forward"
 BOTH = {name: entries()[name] for name in (RELU, ARGMAX)}
@@ -44,10 +45,6 @@ def test_ids_survive_the_next_capture(pytester: pytest.Pytester, make_dump: Dump
     result.assert_outcomes(failed=3, deselected=0 if workers else 2)
 
 
-def collect(pytester: pytest.Pytester, *args: str) -> list[str]:
-    return [line for line in pytester.runpytest("--collect-only", "-q", *args).outlines if "::" in line]
-
-
 def test_an_id_is_a_path_of_the_command_line(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     capture(make_dump, 4711)
     assert collect(pytester, "--probe-dump=run") == IDS
@@ -68,7 +65,8 @@ def test_every_id_of_a_report_is_one(pytester: pytest.Pytester, make_dump: DumpM
     assert collect(pytester, f"{step}::{name}") == [f"{step}::{name}"]
     # Two steps have that label: a longer one is needed.
     assert collect(pytester, f"step0/rank0/{id}") == [f"{step}::{name}"]
-    assert collect(pytester, id) == []
+    with pytest.raises(pytest.UsageError, match="not found: "):
+        collect(pytester, id)
     shutil.rmtree(pytester.path / "run/step1")
     assert collect(pytester, id) == [f"{step}::{name}"]
 

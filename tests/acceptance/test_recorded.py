@@ -13,7 +13,6 @@ import torch
 
 from tests.acceptance.conftest import DumpMaker, forward, tensor
 from tests.support.dumps import unpack
-from tests.support.running import refusal
 
 TENSOR_DUMP = "msprobe-26.2.0/cplx_tensor"
 
@@ -147,27 +146,6 @@ def test_stored_outputs_under_autocast_are_judged(pytester: pytest.Pytester, mak
         shutil.rmtree(pytester.path / "out")
         assert (name, found["verdict"]) == (name, verdict)
         assert "under autocast to bfloat16" in found["notes"]
-
-
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (
-            ["--probe-device=recorded,cpu"],
-            "--probe-device: 'recorded,cpu' cannot be used; recorded stands alone",
-        ),
-        (
-            ["--probe-device=recorded", "--probe-inputs=generated"],
-            "--probe-inputs: 'generated' cannot be used; it needs a device, and with --probe-device=recorded no device "
-            "runs; leave it out",
-        ),
-    ],
-)
-def test_options_that_recorded_outputs_refuse(
-    pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str], words: str
-) -> None:
-    make_dump()
-    refusal(pytester, "--probe-dump=dump.json", *args).fnmatch_lines([f"{words}"])
 
 
 def test_the_printed_command_and_saved_tensors(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:

@@ -128,12 +128,12 @@ def test_quiet_and_no_summary(pytester: pytest.Pytester, make_dump: DumpMaker) -
         pytester.runpytest("--probe-dump=dump.json", *args).stdout.no_fnmatch_line("*6 cases*")
 
 
-@pytest.mark.parametrize("plugin", ["terminal", "cacheprovider", "junitxml", "xdist"])
-def test_a_run_without_an_optional_plugin_of_pytest_writes_results(
-    pytester: pytest.Pytester, make_dump: DumpMaker, plugin: str
+def test_a_run_without_optional_plugins_of_pytest_writes_results(
+    pytester: pytest.Pytester, make_dump: DumpMaker
 ) -> None:
     make_dump()
-    result = pytester.runpytest("--probe-dump=dump.json", "-p", f"no:{plugin}", "--probe-out=out")
+    without = [word for name in ("terminal", "cacheprovider", "junitxml", "xdist") for word in ("-p", f"no:{name}")]
+    result = pytester.runpytest("--probe-dump=dump.json", *without, "--probe-out=out")
     assert result.ret == 0
     assert len((pytester.path / "out/results.jsonl").read_text().splitlines()) == 6
 
@@ -173,28 +173,20 @@ def test_a_record_without_floats_runs_once(pytester: pytest.Pytester, make_dump:
     assert collect(pytester, "--probe-dump=dump.json", "--probe-dtype=float32,float16") == ["Torch.neg.0.forward"]
 
 
-def test_a_user_test_runs_beside_the_dump(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    pytester.makepyfile(test_mine="def test_mine(): pass")
-    assert pytester.runpytest("--probe-dump=dump.json").parseoutcomes() == {"passed": 5, "skipped": 1}
-    result = pytester.runpytest("test_mine.py", "--probe-dump=dump.json")
-    result.assert_outcomes(passed=6, skipped=1)
-
-
 @pytest.mark.usefixtures("planted")
 def test_reproduces_by_the_printed_command(pytester: pytest.Pytester, make_dump: DumpMaker, tmp_path: Path) -> None:
     make_dump("cases/my dump.json")
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "dump.json").write_text((pytester.path / "cases/my dump.json").read_text())
-    for dump in ("cases/my dump.json", str(outside / "dump.json")):
-        result = pytester.runpytest(f"--probe-dump={dump}", "--probe-seed=3", "--probe-dtype=recorded,float16", "-vv")
-        commands = re.findall(r"to reproduce: pytest (.*)", result.stdout.str())
-        assert len(commands) == 4
-        assert all("--probe-seed=3" in command for command in commands)
-        for command in (commands[0], commands[-1]):
-            again = pytester.runpytest(*shlex.split(command))
-            again.assert_outcomes(failed=1)
+    dumps = [f"--probe-dump={dump}" for dump in ("cases/my dump.json", outside / "dump.json")]
+    result = pytester.runpytest(*dumps, "--probe-seed=3", "--probe-dtype=recorded,float16", "-vv")
+    commands = re.findall(r"to reproduce: pytest (.*)", result.stdout.str())
+    assert len(commands) == 8
+    assert all("--probe-seed=3" in command for command in commands)
+    assert [str(outside) in command for command in commands] == [False] * 4 + [True] * 4
+    for command in (commands[0], commands[-1]):
+        pytester.runpytest(*shlex.split(command)).assert_outcomes(failed=1)
 
 
 def test_two_dumps_of_one_name_have_ids_of_their_own(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:

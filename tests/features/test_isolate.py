@@ -9,7 +9,6 @@ import pytest
 from tests.acceptance.conftest import DumpMaker
 from tests.acceptance.test_workers import FAULTS
 from tests.features.resume.test_resume import RUN, results
-from tests.support.running import refusal
 
 
 def test_results_are_those_of_a_run_without_it(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
@@ -37,13 +36,6 @@ def test_isolation_with_workers_is_refused(pytester: pytest.Pytester, make_dump:
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     wanted = "under -n each worker is a process of its own already; leave one of the two out"
     result.stderr.fnmatch_lines([f"ERROR: --probe-isolate: True cannot be used; {wanted}"])
-
-
-def test_an_unknown_device_in_isolation_is_a_usage_error(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    """The process of the cases knows the devices; nothing runs."""
-    make_dump()
-    said = refusal(pytester, "--probe-dump=dump.json", "--probe-isolate", "--probe-device=tpu")
-    said.fnmatch_lines(["--probe-device: 'tpu' cannot be used; torch says: *"])
 
 
 def test_other_runs_stay_as_they_are(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.features.against.conftest import Compare, in_order, statuses
+from tests.support.running import refusal
 
 WORKERS = pytest.mark.parametrize("workers", ["0", "2"])
 
@@ -150,7 +152,6 @@ def test_a_replica_with_a_flipped_bit_is_an_error_of_its_own(compare: Compare) -
     assert result.ret == 1
 
 
-def test_another_number_of_ranks_needs_a_map(compare: Compare) -> None:
-    result, _ = compare("two_ranks", "one_rank")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --probe-against: *dims*rank0*rank1*B: *"])
+def test_another_number_of_ranks_needs_a_map(pytester: pytest.Pytester, recorded: Callable[[str], Path]) -> None:
+    sides = f"--probe-dump={recorded('two_ranks')}", f"--probe-against={recorded('one_rank')}"
+    refusal(pytester, *sides).fnmatch_lines(["--probe-against: *dims*rank0*rank1*B: *"])

@@ -25,25 +25,6 @@ def make(make_dump: DumpMaker, name: str, **calls: object) -> str:
     return name
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (
-            "--probe-fuzz=quick",
-            "*--probe-against: * cannot be used; it needs recorded calls, and *=quick *",
-        ),
-        ("--probe-device=cpu", "*--probe-device: 'cpu' cannot be used; it needs a device, and with --probe-against=*"),
-        ("--probe-dtype=bfloat16", "*--probe-dtype: 'bfloat16' cannot be used; *"),
-        ("--probe-standard=msprobe", "*--probe-standard: 'msprobe' cannot be used; with --probe-against give auto, *"),
-        ("--probe-against-map=none.yaml", "*none.yaml*cannot be read*"),
-    ],
-)
-def test_options_that_do_not_go_with_it(compare: Compare, options: str, words: str) -> None:
-    result, _ = compare("gpt", "again", options)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([words])
-
-
 def test_it_needs_a_dump(pytester: pytest.Pytester, recorded: Callable[[str], Path]) -> None:
     said = refusal(pytester, f"--probe-against={recorded('gpt')}")
     said.fnmatch_lines(["*it needs a dump to compare: add --probe-dump=PATH"])

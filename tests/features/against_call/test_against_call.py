@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import DumpMaker, forward, tensor
-from tests.support.running import refusal
 from tests.support.two_calls import write_records
 
 CONFTEST = """
@@ -110,35 +109,6 @@ def test_a_side_without_a_kernel_leaves_nothing_to_compare(pytester: pytest.Pyte
     result, found = run(pytester, "-k", "rms_norm.0.forward", norm="no_kernel")
     result.assert_outcomes(skipped=1)
     assert found[f"{RMS_NORM}.0.forward"]["reason"].startswith("B: ")
-
-
-@pytest.mark.parametrize(
-    ("module", "words"),
-    [
-        ("nowhere", "*cannot be imported: ModuleNotFoundError: No module named 'nowhere'*"),
-        ("nowhere.py", "*cannot be imported: FileNotFoundError*"),
-        ("plain.py", "*it has no function pytest_probe_register(registry)*"),
-        ("empty.py", "*adds no calls*"),
-        ("other.py", "*no record is one of its calls (Functional.rmsnorm); near to them: Functional.rms_norm*"),
-    ],
-)
-def test_a_module_that_cannot_be_used(pytester: pytest.Pytester, module: str, words: str) -> None:
-    hook = "def pytest_probe_register(registry):"
-    Path("plain.py").write_text("")
-    Path("empty.py").write_text(f"{hook} pass")
-    Path("other.py").write_text(f"{hook} registry.calls['Functional.rmsnorm'] = print")
-    write_records(Path("dump"))
-    refusal(pytester, "--probe-dump=dump", f"--probe-against-call={module}").fnmatch_lines([words])
-
-
-@pytest.mark.parametrize(
-    "option", ["--probe-against=dump", "--probe-device=recorded", "--probe-fuzz=quick", "--probe-mode=acc,time"]
-)
-def test_what_has_no_second_side_is_refused(pytester: pytest.Pytester, option: str) -> None:
-    Path("engine.py").write_text(ENGINE.replace("RMS_NORM", "cast_last"))
-    write_records(Path("dump"))
-    said = refusal(pytester, "--probe-dump=dump", "--probe-against-call=engine.py", option)
-    said.fnmatch_lines(["*--probe-against-call*leave it out*"])
 
 
 def test_records_that_are_alike_are_said(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:

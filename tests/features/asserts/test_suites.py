@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.features.asserts.suites import KERNEL, LAYER, SUITES
+from tests.features.asserts.suites import KERNEL, SUITES
 from tests.support.running import refusal
 
 # What begins behind a section; and what differs between two runs, times and addresses.
@@ -40,18 +40,20 @@ def lines_of(pytester: pytest.Pytester, *options: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("suite", "style", "ways"),
+    ("style", "ways"),
     [
-        *((suite, "auto", WAYS) for suite in SUITES),
-        *(("layer", style, WAYS) for style in ("short", "line")),
-        *(("layer", style, WAYS[:1]) for style in ("long", "native", "no")),
+        ("auto", WAYS),
+        *((style, WAYS[1:]) for style in ("short", "line")),
+        *((s, WAYS[:1]) for s in ("long", "native", "no")),
     ],
 )
-def test_a_suite_says_the_same(pytester: pytest.Pytester, suite: str, style: str, ways: tuple[str, ...]) -> None:
-    pytester.makepyfile(SUITES[suite])
+def test_suites_say_the_same(pytester: pytest.Pytester, style: str, ways: tuple[str, ...]) -> None:
+    """Frames of those that measure are hidden as those of the functions are."""
+    pytester.makepyfile(**{f"test_{name}": text for name, text in SUITES.items() if style == "auto" or name == "layer"})
     plain = lines_of(pytester, f"--tb={style}")
     for way in ways:
         found = lines_of(pytester, f"--tb={style}", way)
+        assert not [line for line in found if "measured" in line]
         if way.endswith("all"):
             begin = next(index for index, line in enumerate(found) if "= probe: asserts =" in line)
             end = next(index for index in range(begin + 1, len(found)) if found[index].startswith("==="))
@@ -61,27 +63,16 @@ def test_a_suite_says_the_same(pytester: pytest.Pytester, suite: str, style: str
         assert bool(explained) == (style != "no")
 
 
-def test_frames_of_all_are_hidden(pytester: pytest.Pytester) -> None:
-    """Those that measure are hidden as those of the functions are; --tb=native shows both."""
-    pytester.makepyfile(LAYER)
-    assert not [line for line in lines_of(pytester, "--probe-asserts=all", "-k", "rms") if "measured" in line]
-
-
 def sections(lines: Iterable[str]) -> list[str]:
     """What sections say, in some order: workers end in any."""
     return sorted(line for line in lines if line.startswith("  looks like: "))
 
 
-def test_workers_send_sections(pytester: pytest.Pytester) -> None:
+def test_workers_send_sections_and_junit_has_them(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(KERNEL)
-    alone, shared = (lines_of(pytester, "--probe-asserts", *more) for more in ([], ["-n2"]))
+    alone, shared = (lines_of(pytester, "--probe-asserts", *more) for more in ([], ["-n2", "--junitxml=junit.xml"]))
     assert sections(shared) == sections(alone)
     assert len(sections(alone)) == 2
-
-
-def test_junit_has_sections(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(KERNEL)
-    pytester.runpytest("--probe-asserts", "--junitxml=junit.xml", "-n1")
     failures = [failure.text or "" for failure in ElementTree.parse("junit.xml").iter("failure")]
     assert len(failures) == 2
     assert all("looks like: zeros" in text and "where: last 3 of dim 0" in text for text in failures)

@@ -167,23 +167,3 @@ def test_sizes_of_the_cache_are_parsed(pytester: pytest.Pytester, text: str, siz
     config = pytester.parseconfig(f"--probe-cache=cache,size={text}")
     settings = parse(config, paths_given=False)
     assert settings.cache == (pytester.path / "cache", size)
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (
-            ["--probe-cache=dump.json/cache"],
-            "--probe-cache: '*dump.json*cache' cannot be used; give a folder that can be",
-        ),
-        (["--probe-cache=dump.json"], "--probe-cache: '*dump.json' cannot be used; give a folder that can be written:"),
-        (["--probe-cache=c,size=10"], "--probe-cache: '10' cannot be used; give a size, as 500MB"),
-        (["--probe-cache=c,size=0GB"], "--probe-cache: '0GB' cannot be used; give a size, as"),
-        (["--probe-cache=c,size=-1GB"], "--probe-cache: '-1GB' cannot be used; give a size, as"),
-        (["--probe-cache=c,size=tenGB"], "--probe-cache: 'tenGB' cannot be used; give a size"),
-    ],
-)
-def test_unusable_cache_options_are_refused(pytester: pytest.Pytester, args: list[str], message: str) -> None:
-    result = run_here(pytester, *RUN, *args)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {message}*"])

@@ -67,23 +67,6 @@ def test_a_group_is_made_by_the_first_processes(pytester: pytest.Pytester, tmp_p
     assert result.parseoutcomes()["passed"] == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--probe-ranks=1"], "--probe-ranks: '1' cannot be used; give a whole number, 2 to 4096"),
-        (
-            ["--probe-ranks=4096"],
-            "--probe-ranks: '4096' cannot be used; each is a process of 150 MB, and this machine has",
-        ),
-    ],
-)
-def test_options_that_do_not_go_are_refused(pytester: pytest.Pytester, options: list[str], words: str) -> None:
-    write(pytester.path / "dump", moved()["broadcast"])
-    result = pytester.runpytest_inprocess("--probe-dump=dump", *options)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert fnmatchcase(" ".join(result.errlines), f"*{words}*")
-
-
 def test_a_backend_that_is_not_built_in_is_a_skip(pytester: pytest.Pytester, tmp_path: Path) -> None:
     given = inputs(ranks=2)
     folder = write(tmp_path / "dump", all_reduce(given, [ring(given)] * 2))

@@ -14,6 +14,7 @@ import pytest
 from tests.acceptance.conftest import DumpMaker, backward, forward, tensor
 from tests.support.compilers import BROKEN
 from tests.support.installed import needs_paddle
+from tests.support.running import refusal
 
 CONFTEST = """
 from tests.support import compilers, devices
@@ -200,27 +201,14 @@ def test_other_sizes_first(run: Any) -> None:
     result.stdout.fnmatch_lines(["*compiled by aot_eager, for any sizes"])
 
 
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (("--probe-compile=inducter",), "*--probe-compile*inducter*did you mean inductor*"),
-        (("--probe-compile=eager", "--probe-device=recorded"), "*--probe-compile*it needs a device*leave it out*"),
-        (("--probe-compile=eager", "--probe-relations=again"), "*--probe-relations*leave it out*"),
-        (("--probe-compile=dynamic",), "*give a compiler, as inductor,dynamic"),
-    ],
-)
-def test_what_does_not_go_together(run: Any, args: tuple[str, ...], words: str) -> None:
-    result, _ = run(*args)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([words])
-
-
-def test_inductor_without_a_cpp_compiler(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inductor_without_a_cpp_compiler(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_dump()
     monkeypatch.setattr("torch._inductor.config.cpp.cxx", (None, "no-such-compiler"))
     monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
-    result, _ = run("--probe-compile=inductor")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*needs a C++ compiler*no-such-compiler*install g++*"])
+    said = refusal(pytester, "--probe-dump=dump.json", "--probe-compile=inductor")
+    said.fnmatch_lines(["*needs a C++ compiler*no-such-compiler*install g++*"])
 
 
 @needs_paddle

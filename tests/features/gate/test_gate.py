@@ -89,7 +89,6 @@ def test_an_operator_that_gets_worse_by_a_commit(pytester: pytest.Pytester, make
     git("init", "-q")
     git("add", "kernels.py", "conftest.py", "model.py", "dump.json", "stack.json", "base.jsonl")
     git("commit", "-qm", "right")
-    run(pytester, BASELINE).assert_outcomes(passed=3)
 
     kernels.write_text("import torch\n\ndef exp(x):\n    half = torch.exp(x / 2)\n    return half * half\n")
     git("commit", "-qam", "faster")
@@ -108,7 +107,6 @@ def test_an_operator_that_gets_worse_by_a_commit(pytester: pytest.Pytester, make
         ]
     )
     run(pytester, BASELINE, UPDATE).stdout.fnmatch_lines(["baseline base.jsonl: 3 cases, 1 rewritten"])
-    run(pytester, BASELINE).assert_outcomes(passed=3)
     git("checkout", "-q", "HEAD~", "--", "kernels.py")
     result = run(pytester, BASELINE)
     result.assert_outcomes(passed=3)
@@ -116,12 +114,9 @@ def test_an_operator_that_gets_worse_by_a_commit(pytester: pytest.Pytester, make
 
 
 @pytest.mark.usefixtures("baseline")
-@pytest.mark.parametrize("workers", ["0", "1"])
-def test_only_the_case_that_got_worse_fails(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: str
-) -> None:
+def test_only_the_case_that_got_worse_fails(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ERROR", "1")
-    result = run(pytester, BASELINE, "-n", workers, "--junitxml=junit.xml", "--probe-out=out")
+    result = run(pytester, BASELINE, "-n1", "--junitxml=junit.xml", "--probe-out=out")
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["3 cases, 3 pass", "gate: 1 worse, 2 as before (base.jsonl)"])
     results = [json.loads(line) for line in Path("out/results.jsonl").read_text().splitlines()]
@@ -134,6 +129,9 @@ def test_only_the_case_that_got_worse_fails(
 
 @pytest.mark.usefixtures("baseline")
 def test_what_rounding_explains_passes(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where editors and merges have changed the file's ends of lines and their order."""
+    header, *cases = Path("base.jsonl").read_bytes().splitlines()
+    Path("base.jsonl").write_bytes(b"\r\n".join([b"\xef\xbb\xbf" + header, *reversed(cases), b"", b""]))
     monkeypatch.setenv("ERROR", "0.3")
     result = run(pytester, BASELINE)
     result.assert_outcomes(passed=3)
@@ -142,7 +140,6 @@ def test_what_rounding_explains_passes(pytester: pytest.Pytester, monkeypatch: p
 
 @pytest.mark.usefixtures("baseline")
 def test_other_bits_fail_where_they_count(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(pytester, BASELINE, "--probe-strict").assert_outcomes(passed=3)
     monkeypatch.setenv("ERROR", "0.3")
     result = run(pytester, BASELINE, "--probe-strict")
     result.assert_outcomes(passed=2, failed=1)
@@ -214,8 +211,6 @@ def test_a_change_of_verdict_decides_the_outcome(
     result.stdout.fnmatch_lines(
         [f"dump.json::Torch.{name}.0.forward {outcome} *" for name, (_, _, outcome) in CHANGES.items()]
     )
-    failed = " or ".join(name for name, (_, _, outcome) in CHANGES.items() if outcome == "FAILED")
-    assert run(pytester, BASELINE, "-k", f"not ({failed})").ret == 0
     for args, outcome in (
         (("--runxfail", "-k", "cosh"), {"failed": 1}),
         (("--probe-strict", "-k", "sqrt"), {"xfailed": 1}),
@@ -250,8 +245,7 @@ def test_a_known_failure_fails_where_it_gets_worse(
 
 
 @pytest.mark.usefixtures("baseline")
-@pytest.mark.parametrize("workers", ["0", "1"])
-def test_cases_that_come_go_and_change(pytester: pytest.Pytester, make_dump: DumpMaker, workers: str) -> None:
+def test_cases_that_come_go_and_change(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     narrower = tensor(40, 49)
     data = {
         "Torch.exp.0.forward": forward(narrower, output=narrower),
@@ -259,24 +253,24 @@ def test_cases_that_come_go_and_change(pytester: pytest.Pytester, make_dump: Dum
         "Torch.cos.0.forward": forward(X, output=X),
     }
     make_dump(data=data)
-    result = run(pytester, BASELINE, "-n", workers)
-    result.stdout.fnmatch_lines(
-        [
-            "gate: 1 as before, 1 new, 1 changed, not compared, 1 vanished (base.jsonl)",
-            "new:",
-            "  dump.json::Torch.cos.0.forward",
-            "changed, not compared:",
-            "  dump.json::Torch.exp.0.forward",
-            "*another call than the baseline's*",
-            "vanished, the dump has them no more:",
-            "  dump.json::Torch.tanh.0.forward",
-        ]
-    )
+    result, strict = run(pytester, BASELINE), run(pytester, BASELINE, "--probe-strict", "-n1")
+    for each in (result, strict):
+        each.stdout.fnmatch_lines(
+            [
+                "gate: 1 as before, 1 new, 1 changed, not compared, 1 vanished (base.jsonl)",
+                "new:",
+                "  dump.json::Torch.cos.0.forward",
+                "changed, not compared:",
+                "  dump.json::Torch.exp.0.forward",
+                "*another call than the baseline's*",
+                "vanished, the dump has them no more:",
+                "  dump.json::Torch.tanh.0.forward",
+            ]
+        )
     assert result.ret == 0
-    strict = run(pytester, BASELINE, "--probe-strict")
     strict.stdout.fnmatch_lines(["probe: 1 case of the baseline vanished, which --probe-strict does not allow"])
     assert strict.ret == 1
-    assert run(pytester, BASELINE, UPDATE, "-k", "cos", "-n", workers).ret == 0
+    assert run(pytester, BASELINE, UPDATE, "-k", "cos", "-n1").ret == 0
     assert [*lines()] == [f"Torch.{name}.0.forward" for name in ("cos", "exp", "sin", "tanh")]
     assert run(pytester, BASELINE, UPDATE).ret == 0
     assert [*lines()] == [f"Torch.{name}.0.forward" for name in ("cos", "exp", "sin")]
@@ -288,12 +282,10 @@ def test_an_update_rewrites_what_moved_alone(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: str
 ) -> None:
     before = Path("base.jsonl").read_bytes()
-    run(pytester, BASELINE, UPDATE).assert_outcomes(passed=3)
-    assert Path("base.jsonl").read_bytes() == before
     monkeypatch.setenv("ERROR", "1")
-    # A run that leaves it out leaves its line alone.
-    assert run(pytester, BASELINE, UPDATE, "--probe-api=Torch.sin").ret == 0
-    assert Path("base.jsonl").read_bytes() == before
+    if workers == "0":  # a run that leaves it out leaves its line alone
+        assert run(pytester, BASELINE, UPDATE, "--probe-api=Torch.sin").ret == 0
+        assert Path("base.jsonl").read_bytes() == before
     # Of other threads all lines are rewritten, so that the bits are those of one environment.
     change(lambda found: found[0]["devices"][0].update(threads="1")) if workers == "1" else None
     result = run(pytester, BASELINE, UPDATE, "-n", workers)
@@ -394,30 +386,6 @@ def test_a_file_that_is_no_baseline_is_refused(
     refusal(pytester, DUMP, BASELINE).fnmatch_lines([f"--probe-baseline: *base.jsonl*{words}"])
 
 
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        ((UPDATE,), "--probe-baseline-update: True cannot be used; it needs another option: add *=FILE"),
-        (("--probe-baseline=.",), "--probe-baseline: * cannot be used; it cannot be read: Is a directory"),
-    ],
-)
-def test_options_that_do_not_fit(
-    pytester: pytest.Pytester, make_dump: DumpMaker, args: tuple[str, ...], words: str
-) -> None:
-    make_dump(data=DATA)
-    refusal(pytester, DUMP, *args).fnmatch_lines([words])
-
-
-@pytest.mark.usefixtures("baseline")
-def test_what_editors_and_merges_do_to_a_file(pytester: pytest.Pytester) -> None:
-    header, *cases = Path("base.jsonl").read_bytes().splitlines()
-    mixed = b"\r\n".join([b"\xef\xbb\xbf" + header, *reversed(cases), b"", b""])
-    Path("base.jsonl").write_bytes(mixed)
-    result = run(pytester, BASELINE)
-    result.assert_outcomes(passed=3)
-    result.stdout.fnmatch_lines(["gate: 3 as before (base.jsonl)"])
-
-
 @pytest.mark.usefixtures("baseline")
 def test_a_baseline_of_another_dump_compares_nothing(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump("other.json", data=DATA)
@@ -448,10 +416,9 @@ def test_a_changed_case_that_was_selected_alone_is_no_mistake(pytester: pytest.P
 
 
 @pytest.mark.usefixtures("baseline")
-@pytest.mark.parametrize("workers", ["0", "1"])
-def test_repeats_measure_the_spread(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: str) -> None:
+def test_repeats_measure_the_spread(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "spread" not in lines()["Torch.exp.0.forward"]
-    result = run(pytester, BASELINE, UPDATE, "--probe-repeat=3", "-n", workers)
+    result = run(pytester, BASELINE, UPDATE, "--probe-repeat=3", "-n1")
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["probe: cpu, *, seeds 0 to 2"])
     (spread,) = lines()["Torch.exp.0.forward"]["spread"]
@@ -536,7 +503,6 @@ def test_checks_of_tests_are_compared(pytester: pytest.Pytester, monkeypatch: py
     pytester.makepyfile(test_mine=TEST)
     monkeypatch.setenv("ERROR", "0")
     pytester.runpytest(BASELINE, UPDATE).assert_outcomes(passed=1)
-    pytester.runpytest(BASELINE).assert_outcomes(passed=1)
     monkeypatch.setenv("ERROR", "1")
     result = pytester.runpytest(BASELINE)
     result.assert_outcomes(failed=1)
@@ -551,7 +517,7 @@ def test_the_ini_file_names_it(pytester: pytest.Pytester, monkeypatch: pytest.Mo
     monkeypatch.setenv("ERROR", "1")
     pytester.runpytest().assert_outcomes(passed=2, failed=1)
     pytester.makeini("[pytest]\nprobe_dump = dump.json\nprobe_baseline_update = true\n")
-    assert pytester.runpytest().ret == pytest.ExitCode.USAGE_ERROR
+    refusal(pytester).fnmatch_lines(["probe_baseline_update in tox.ini: there is no such key; *"])
 
 
 def test_a_device_of_the_projects_own(

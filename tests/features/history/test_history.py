@@ -13,6 +13,7 @@ from tests.acceptance.conftest import DumpMaker
 from tests.reports.test_history_file import append, with_ratio
 from tests.support.html_page import embedded
 from tests.support.made_results import made_result
+from tests.support.running import refusal
 
 HISTORY = "--probe-history=h.db"
 
@@ -72,17 +73,15 @@ def test_the_page_has_lines_over_runs(pytester: pytest.Pytester, make_dump: Dump
 def test_a_file_that_is_no_history_is_a_usage_error(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     Path("h.db").write_text("this is no database " * 100)
-    result = run(pytester)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --probe-history: */h.db' cannot be used; *file is not a database*"])
+    said = refusal(pytester, "--probe-dump=dump.json", HISTORY)
+    said.fnmatch_lines(["--probe-history: */h.db' cannot be used; *file is not a database*"])
     Path("h.db").unlink()
     with sqlite3.connect("h.db") as file:
         file.execute("PRAGMA application_id = 1886547810")
         file.execute("PRAGMA user_version = 9")
         file.execute("CREATE TABLE runs (id INTEGER)")
-    result = run(pytester)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --probe-history: *it is of schema 9, this version knows 1: upgrade *"])
+    said = refusal(pytester, "--probe-dump=dump.json", HISTORY)
+    said.fnmatch_lines(["--probe-history: *it is of schema 9, this version knows 1: upgrade *"])
 
 
 def test_a_history_that_fails_at_the_end_fails_the_run(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from pytest_probe.cli import main
 from tests.support.related import FAULTS
+from tests.support.running import refusal
 from tests.support.writing import entries, write_dump
 
 CONFTEST = """
@@ -96,25 +97,6 @@ def test_results_have_the_counts_and_the_worst_elements(pytester: pytest.Pyteste
     assert details.count("Functional.softmax.0") == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--probe-relations=bach"], "--probe-relations: 'bach' cannot be used; give one of *did you mean batch?*"),
-        (["--probe-relations=again,"], "--probe-relations: 'again,' cannot be used; give names separated by commas*"),
-        (
-            ["--probe-relations=all", "--probe-device=recorded"],
-            "--probe-relations: 'all' *; it needs a device, *",
-        ),
-        (["--probe-relations=all", "--probe-mode=time"], "--probe-relations: 'all' * needs verdicts, *without acc; *"),
-    ],
-)
-def test_what_cannot_be_asked(pytester: pytest.Pytester, options: list[str], message: str) -> None:
-    faulty(pytester, "split")
-    result = run(pytester, *options)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*{message}"])
-
-
 def test_a_row_of_the_projects(pytester: pytest.Pytester) -> None:
     write_dump(pytester.path, entries("Functional.relu.0", F.relu, *FAULTS["tail"].args(__import__("torch").float32)))
     pytester.makeconftest(
@@ -124,9 +106,8 @@ def test_a_row_of_the_projects(pytester: pytest.Pytester) -> None:
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["relation.batch, 1 case: not checked"])
     pytester.makeconftest("def pytest_probe_register(registry):\n    registry.relations['F.relu'] = {'bacth': 1}")
-    result = run(pytester, "--probe-relations=all")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*registry.relations?'F.relu'?: unknown key 'bacth'; did you mean 'batch'?*"])
+    said = refusal(pytester, "--probe-dump=dump.json", "--probe-relations=all")
+    said.fnmatch_lines(["*registry.relations?'F.relu'?: unknown key 'bacth'; did you mean 'batch'?*"])
 
 
 def test_shards_are_merged(pytester: pytest.Pytester) -> None:

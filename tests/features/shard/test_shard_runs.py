@@ -14,7 +14,7 @@ from pytest_probe import frameworks
 from pytest_probe.cli import main
 from tests.acceptance.conftest import NAMES, PLANTED, DumpMaker, backward, entries, forward, tensor, written
 from tests.support.dumps import unpack
-from tests.support.running import ran
+from tests.support.running import ran, refusal
 
 RUN = ("--probe-dump=dump.json", "--probe-device=cpu", "-p", "no:randomly")
 NAMED = re.compile(r'classname="([^"]*)" name="([^"]*)"')
@@ -100,8 +100,8 @@ def test_a_shard_is_resumed(pytester: pytest.Pytester, make_dump: DumpMaker) -> 
     (first / "results.jsonl").write_text(lines[0])
     run = json.loads((first / "run.json").read_text())
     (first / "run.json").write_text(json.dumps({**run, "finished": None, "not_run": None}))
-    other = pytester.runpytest(*RUN, "--probe-shard=2/2", f"--probe-out={first}", "--probe-resume")
-    other.stderr.fnmatch_lines(["*its run has shard 1/2, this run has 2/2; give the same, or a new folder"])
+    said = refusal(pytester, *RUN, "--probe-shard=2/2", f"--probe-out={first}", "--probe-resume")
+    said.fnmatch_lines(["*its run has shard 1/2, this run has 2/2; give the same, or a new folder"])
     pytester.runpytest(*RUN, "--probe-shard=1/2", f"--probe-out={first}", "--probe-resume")
     assert results(first) == whole
 
@@ -144,15 +144,6 @@ def test_more_shards_than_cases_is_no_failure(pytester: pytest.Pytester, make_du
         assert empty.ret == pytest.ExitCode.OK
     # What no shard has is a mistake.
     assert pytester.runpytest(*RUN, "--probe-shard=1/2", "-k", "nothing").ret == pytest.ExitCode.NO_TESTS_COLLECTED
-
-
-@pytest.mark.parametrize("value", ["0/4", "5/4", "a/b", "1", "1/4/4", "-1/4"])
-def test_a_value_that_is_no_shard_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker, value: str) -> None:
-    make_dump()
-    result = pytester.runpytest(*RUN, f"--probe-shard={value}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    advice = "give I/N, the I-th of N parts, with I from 1 to N, as 1/4"
-    assert f"ERROR: --probe-shard: '{value}' cannot be used; {advice}" in result.stderr.lines
 
 
 @pytest.fixture(scope="module")

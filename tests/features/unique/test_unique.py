@@ -11,6 +11,7 @@ import pytest
 
 from tests.acceptance.conftest import DumpMaker, backward, forward, tensor
 from tests.support.dumps import unpack
+from tests.support.running import refusal
 
 # Wrong where a value is large; right for all others.
 FAULTY = """
@@ -98,8 +99,8 @@ def test_with_shards_resume_and_a_baseline(pytester: pytest.Pytester, alike: Pat
         "Functional.gelu.0.forward",
         "Torch.abs.0.forward",
     }
-    refused = pytester.runpytest(*RUN, "--probe-shard=1/2", "--probe-out=one", "--probe-resume")
-    refused.stderr.fnmatch_lines(["*its run has unique True, this run has False; give the same, or a new folder"])
+    refused = refusal(pytester, *RUN, "--probe-shard=1/2", "--probe-out=one", "--probe-resume")
+    refused.fnmatch_lines(["*its run has unique True, this run has False; give the same, or a new folder"])
     resumed = pytester.runpytest(*unique, "--probe-shard=1/2", "--probe-out=one", "--probe-resume")
     assert resumed.ret == pytest.ExitCode.OK
 

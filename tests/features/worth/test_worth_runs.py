@@ -16,7 +16,6 @@ from torch import nn
 from pytest_probe import capture
 from pytest_probe.cli import main
 from tests.support.models import GPT, trained
-from tests.support.running import refusal
 
 RUN = ("-p", "no:cacheprovider", "--probe-device=cpu", "--probe-api=Functional.*")
 
@@ -105,16 +104,6 @@ def test_without_the_option_passes_state_what_they_detect(pytester: pytest.Pytes
     assert all(each["scale"] > 0 and each["element"] >= 1 for each in stated)
     with (pytester.path / "out/detects.csv").open(encoding="utf-8-sig") as file:
         assert len(list(csv.DictReader(file))) == len(stated)
-
-
-@pytest.mark.parametrize(("words", "told"), [
-    (["--probe-worth=101"], "argument --probe-worth: ignored explicit argument '101'"),
-    (["--probe-worth", "--probe-mode=time"], "it needs verdicts, and with --probe-mode=time nothing is judged"),
-])  # fmt: skip
-def test_options_that_do_not_fit(
-    pytester: pytest.Pytester, dumps: tuple[Path, Path], words: list[str], told: str
-) -> None:
-    refusal(pytester, *RUN, f"--probe-dump={dumps[0]}", *words).fnmatch_lines([f"*{told}*"])
 
 
 def test_verbose_runs_and_the_page_show_right_digits(pytester: pytest.Pytester, dumps: tuple[Path, Path]) -> None:
