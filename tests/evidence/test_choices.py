@@ -112,3 +112,61 @@ def test_an_index_of_an_equal_element_is_right(name: str, dtype: str, device: st
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_any_other_index_is_an_error(name: str, fault: str, dtype: str, device: str) -> None:
     assert verdict(with_indices(FAULTS[fault], name), name, dtype, device, 0).verdict == "error"
+
+
+class Damaged(torch.autograd.Function):
+    """The same numbers, whose gradient another function damages."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, damage: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.damage = damage
+        return weight.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return ctx.damage(gradients[0].clone()), None
+
+
+ROWS = torch.randint(0, 50, (1000, 8), generator=torch.Generator().manual_seed(1))
+OF_BAGS: dict[str, Callable[[Tensor], Tensor]] = {
+    "of a bag": lambda weight: torch.nn.functional.embedding_bag(ROWS, weight, mode="max"),
+    "of gathered rows": lambda weight: weight[ROWS].max(1).values,
+}
+
+
+def of_gradient(name: str, dtype: str, damage: Callable[[Tensor], Tensor] = lambda gradient: gradient) -> Verdict:
+    """The verdict on the gradient of largest numbers, which the CPU adds up in 16 bit under another name; of equal
+    numbers it goes to one, and any may be it."""
+    registry = Registry.default()
+    registry.devices["npu"] = Emulated
+    weight = torch.randn(50, 16, generator=torch.Generator().manual_seed(1)).to(DTYPES[dtype])
+    right = OF_BAGS[name]
+    given = Checker(Conditions(device="npu"), registry).compare(
+        lambda w: right(Damaged.apply(w, damage)), right, [weight], key="largest", backward=True
+    )
+    return given[1]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", OF_BAGS)
+def test_a_gradient_of_chosen_numbers_may_be_added_up_as_on_the_cpu(name: str, dtype: str) -> None:
+    found = of_gradient(name, dtype)
+    assert found.verdict != "error"
+    assert "unstable" not in found.reason
+
+
+def row_missing(gradient: Tensor) -> Tensor:
+    gradient[7] = 0
+    return gradient
+
+
+def half_more(gradient: Tensor) -> Tensor:
+    gradient.view(-1)[gradient.abs().argmax()] *= 1.5
+    return gradient
+
+
+@pytest.mark.parametrize("damage", [row_missing, half_more, lambda gradient: gradient * 1.1])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", OF_BAGS)
+def test_what_is_wrong_in_such_a_gradient_is_found(name: str, dtype: str, damage: Callable[[Tensor], Tensor]) -> None:
+    assert of_gradient(name, dtype, damage).verdict == "error"

@@ -39,7 +39,8 @@ class Stage(Struct, frozen=True):
     """Noise ratios against one spread, their limits, the K that they took, and from what runs.
 
     center is what the output was measured against: the reference, or a run that rounds as the device does. unstable
-    counts elements that jump; where there are any the others were measured without them, and are above the limits.
+    is how far elements jump, 0 where they do not; where any do, the others were measured without them, and are above
+    the limits.
     """
 
     noise: Noise
@@ -48,7 +49,7 @@ class Stage(Struct, frozen=True):
     source: str
     spread: Spread | None
     center: AnyArray
-    unstable: int = 0
+    unstable: AnyArray | None = None
 
     @property
     def within_limits(self) -> bool:

@@ -194,8 +194,8 @@ def _without_unstable(comparison: Comparison, stage: Stage, known: Measured) -> 
     stable = stages.noise_of(moved, replace(spread, size=np.where(jumps, 0.0, spread.size)))
     ratios = np.where(jumps, stage.noise.ratios, stable.ratios)
     found = noise_ratio.noise_of_ratios(ratios, comparison.expected, stage.noise.undecided, comparison.weights)
-    count = int(np.count_nonzero(jumps))
-    return None if found.within(stage.limits) else replace(stage, noise=found, unstable=count)
+    far = np.where(jumps, spread.size, 0.0)
+    return None if found.within(stage.limits) else replace(stage, noise=found, unstable=far)
 
 
 def _without_floor(moved: Comparison, stage: Stage, spread: Spread, known: Measured) -> Noise:

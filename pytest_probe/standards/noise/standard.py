@@ -73,7 +73,7 @@ def _by_rounding(output: Examined) -> Ruling:
     stage = output.stage = ruling.stage
     if far is not None:
         output.trouble, output.trouble_words = "far", far.reason
-    elif stage.unstable:
+    elif stage.unstable is not None:
         output.trouble, output.trouble_words = "unstable", stage.reason
     elif not stage.within_limits:
         output.trouble, output.trouble_words = "above", stage.reason

@@ -71,9 +71,12 @@ def unstable_elements(output: Examined) -> Explained | None:
     that rounds between 16-bit kernels may err in all."""
     stage = output.judged_by
     wrong = int(np.count_nonzero(stage.noise.ratios > stage.limits.largest))
-    unstable = f"{stage.unstable:,} of {stage.noise.ratios.size:,} elements are unstable"
-    found = f"{unstable}: they change abruptly when inputs change by a roundoff"
-    if wrong <= stage.unstable:
+    unstable = 0 if stage.unstable is None else int(np.count_nonzero(stage.unstable))
+    found = (
+        f"{unstable:,} of {stage.noise.ratios.size:,} elements are unstable: they change abruptly when inputs change "
+        "by a roundoff"
+    )
+    if wrong <= unstable:
         return Explained(stage, {"trouble": f"{found}; {stage.reason}"})
     output.trouble_words = f"{found}; of all elements {wrong:,} are above the limit: {stage.reason}"
     return None
@@ -96,6 +99,7 @@ def constant(output: Examined) -> Explained | None:
 
 
 def as_cpu(output: Examined) -> Explained | None:
+    """Another device may choose otherwise where elements are unstable, and round each sum as the CPU does."""
     stage = output.judged_by
     how = by_cpu_result(output.comparison, stage)
     return None if how is None else Explained(stage, {"how": how})
@@ -156,7 +160,7 @@ def of_operands(output: Examined, *, carried: bool) -> Explained | None:
 def _by_rounding(output: Examined) -> Stage:
     """The stage, as one of 16-bit steps; unstable elements have been measured by another."""
     stage = output.judged_by
-    return stage if stage.unstable else replace(stage, source=BETWEEN_STEPS)
+    return replace(stage, source=BETWEEN_STEPS) if stage.unstable is None else stage
 
 
 # What they measure.
@@ -376,7 +380,9 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
     result = comparison.evidence.cpu_result()
     if result is None or result.dtype != comparison.actual.dtype or comparison.case.rounds:
         return None
-    theirs, wide = widen(result), widen(comparison.actual)
+    theirs, wide = (_less_jumps(comparison, stage, widen(run)) for run in (result, comparison.actual))
+    if stage.unstable is not None:
+        comparison, stage = replace(comparison, actual=wide.astype(comparison.actual.dtype)), _without_jumps(stage)
     number = np.isfinite(comparison.expected)
     same = ((theirs == wide) & ~np.isnan(comparison.expected)) | (np.isnan(theirs) & np.isnan(wide))
     alike = np.where(number, (np.isinf(theirs) & (theirs == wide)) | _lost_in_steps(comparison, theirs), same)
@@ -396,13 +402,30 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
             return None
     usable = np.isfinite(comparison.expected) & np.isfinite(wide)
     scale = stages.scale_of(comparison, stage.spread)
-    samples = [theirs, *comparison.evidence.narrow_steps(DRAWN)]
+    samples = [theirs, *(_less_jumps(comparison, stage, run) for run in comparison.evidence.narrow_steps(DRAWN))]
     errors = [_divided(_error(comparison, run, usable), scale) for run in (wide, *samples)]
     if unlike_rounding(errors[0], errors[1:], comparison.expected) or far_from_steps(comparison, samples):
         return None
     if may_round_between(comparison) and too_few_rounded(comparison, samples):
         return None
     return f"the CPU's own kernel has as large an error ({seen.largest:,.4g})"
+
+
+def _without_jumps(stage: Stage) -> Stage:
+    """The stage where unstable elements grant the others nothing."""
+    if stage.unstable is None or stage.spread is None:
+        return stage
+    return replace(stage, spread=replace(stage.spread, size=np.where(stage.unstable > 0, 0.0, stage.spread.size)))
+
+
+def _less_jumps(comparison: Comparison, stage: Stage, values: AnyArray) -> AnyArray:
+    """Values, nearer to the reference by as much as unstable elements jump."""
+    if stage.unstable is None:
+        return values
+    with np.errstate(invalid="ignore", divide="ignore"):
+        off = values - comparison.expected
+        nearer = values - off * np.minimum(stage.unstable / np.abs(off), 1.0)
+    return np.asarray(np.where((stage.unstable > 0) & (off != 0), nearer, values))
 
 
 def _lost_in_steps(comparison: Comparison, theirs: AnyArray) -> BoolArray:

@@ -92,7 +92,7 @@ ROUNDING = (
         "narrow_steps 4", "16 and 0.6, from the nearest run, unbiased", "pass", "", steps.constant,
     ),
     Explanation(
-        "as the CPU", ("above",), (elsewhere,), "cpu_result; narrow_steps 4; single",
+        "as the CPU", ("above", "unstable"), (elsewhere,), "cpu_result; narrow_steps 4; single",
         "2 and 1.5 times its errors, signature", "pass", "as-cpu: {how}", steps.as_cpu,
     ),
     Explanation(
