@@ -111,9 +111,9 @@ def failure(
     if frame is not None or library is not None or module or saved or command:
         lines.append("")
     if frame is not None:
-        lines += wrap(f"called at {_place(frame)}", width=width)
+        lines += wrap(f"called at {frame.words}", width=width)
     if library is not None:
-        lines += wrap(f"through {_place(library)}", width=width)
+        lines += wrap(f"through {library.words}", width=width)
     if module:
         lines += wrap(f"of the module {module}", width=width)
     if saved:
@@ -122,10 +122,6 @@ def failure(
     if command:
         lines.append(f"to reproduce: {command}")
     return printable("\n".join(lines))
-
-
-def _place(frame: Frame) -> str:
-    return f"{frame.file}:{frame.line} in {frame.function}: {frame.code.strip()}"
 
 
 def _time(time: CaseTime) -> Iterator[str]:
