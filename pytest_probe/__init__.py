@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pytest_probe.check import Case as Case
     from pytest_probe.check import Checker as Checker
     from pytest_probe.check import Conditions as Conditions
+    from pytest_probe.check.notebook import check as check
     from pytest_probe.check.quantizers import dequantize as dequantize
     from pytest_probe.check.quantizers import quantizer as quantizer
     from pytest_probe.errors import ProbeError as ProbeError
@@ -39,6 +40,7 @@ _EXPORTS = {
     "Registry": "pytest_probe.registry",
     "Verdict": "pytest_probe.model.verdict",
     "capture": "pytest_probe.capture.debugger",
+    "check": "pytest_probe.check.notebook",
     "dequantize": "pytest_probe.check.quantizers",
     "end_analysis": "pytest_probe.capture.timing",
     "quantizer": "pytest_probe.check.quantizers",

@@ -37,6 +37,7 @@ DeviceMemoryError, a MemoryError, is caught by whoever runs a case: a second try
 from __future__ import annotations
 
 import copyreg
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -247,11 +248,11 @@ class CompilerFailed(DeviceRaised):
 
 
 class OverflowFound(ProbeError):
-    """A capture met as many overflows as it was asked for, and ends the program."""
+    """A capture met as many overflows as it was asked for, and ends the program. lines say where it was."""
 
-    def __init__(self, count: int, name: str, file: object) -> None:
+    def __init__(self, count: int, name: str, file: object, lines: Iterable[str] = ()) -> None:
         calls = "a call" if count == 1 else f"{count} calls"
-        super().__init__(f"{calls} gave NaN or inf, the last one {name}; see {file}")
+        super().__init__("\n  ".join((f"{calls} gave NaN or inf, the last one {name}; see {file}", *lines)))
 
 
 class NotStarted(SystemExit):

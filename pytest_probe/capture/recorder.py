@@ -6,6 +6,7 @@ It knows no framework.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import sys
@@ -13,7 +14,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from pytest_probe.capture.online.sending import Connection
 from pytest_probe.capture.ranks import ANY_NUMBER
 from pytest_probe.capture.snapshot import NamedEntry
 from pytest_probe.capture.writer import Outcome, StepFiles, Writer, in_bytes
-from pytest_probe.errors import OverflowFound
+from pytest_probe.errors import OverflowFound, ProbeError
 
 if TYPE_CHECKING:
     from pytest_probe.capture.hooks import CallHooks
@@ -355,7 +356,8 @@ class Recorder:
             # Before it is raised: the program may end at once.
             self.close()
             folder = self._folder() if writer is None else writer.folder
-            raise OverflowFound(self._overflows, name, folder / self._file())
+            file = folder / self._file()
+            raise OverflowFound(self._overflows, name, file, _overflow_lines(file, name, self.step))
 
     def _folder(self) -> Path:
         if self._online is not None:
@@ -394,6 +396,22 @@ class Recorder:
             "dump_data_dir": None,
             "probe": dict(self._hooks.describe()),
         }
+
+
+def _overflow_lines(file: Path, name: str, step: int) -> Iterator[str]:
+    """Where a call gave NaN or inf, as the dump has it, and how to ask whether the device is to blame."""
+    from pytest_probe.records import library_frame, module_path, read_dump, user_frame
+
+    yield f"in step {step}"
+    with contextlib.suppress(ProbeError, OSError):
+        dump = read_dump(file)
+        frames, modules = dump.stack(name), dump.modules(name)
+        if modules:
+            yield f"of the module {module_path(modules[0])}"
+        for words, found in (("called at", user_frame(frames)), ("through", library_frame(frames))):
+            if found is not None:
+                yield f"{words} {found.words}"
+    yield f"is the device to blame? pytest --probe-dump={file.parent} --probe-standard=finite"
 
 
 def say(message: str) -> None:

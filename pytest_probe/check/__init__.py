@@ -5,7 +5,9 @@ In: a case and the conditions of a run. Out: a verdict, and what the record's ot
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from pytest_probe.model.case import Case, floating_dtypes
 
@@ -47,3 +49,15 @@ def __getattr__(name: str) -> object:
     from importlib import import_module
 
     return getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+
+
+class _CallableRoom(ModuleType):
+    """`pytest_probe.check(...)` is a call, though the name is this package's."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> object:
+        from pytest_probe.check.notebook import check
+
+        return check(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _CallableRoom

@@ -220,6 +220,11 @@ class Frame(Struct, frozen=True):
     function: str
     code: str
 
+    @property
+    def words(self) -> str:
+        """Where that is, and what is written there."""
+        return f"{self.file}:{self.line} in {self.function}: {self.code.strip()}"
+
 
 def no_modules(entry: str) -> tuple[str, ...]:
     """Most formats tell of none."""

@@ -3,6 +3,7 @@ and a process boundary."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -179,6 +180,30 @@ class OutputVerdict(Struct, frozen=True):
         parts = (self.reason, where, found.cause if found is not None else "")
         return "; ".join(filter(None, parts))
 
+    @property
+    def limit(self) -> float:
+        """Of noise ratios; NaN where another rule decides."""
+        return float(self.metrics.get("noise_ratio_limit", math.nan))
+
+    @property
+    def beyond(self) -> tuple[Element, ...]:
+        """The worst elements that the limit does not allow."""
+        return tuple(each for each in self.worst if not each.ratio <= self.limit)
+
+    @property
+    def off_by(self) -> str:
+        """How far the worst element is off, and how far it may be, in the units of its values; "" where a ratio is not
+        known."""
+        limit, worst = self.limit, next(iter(self.beyond), None)
+        if worst is None or isinstance(worst.actual, str) or isinstance(worst.expected, str):
+            return ""
+        if not limit < worst.ratio < math.inf or not worst.ulp:
+            return ""
+        off = abs(worst.actual - worst.expected)
+        # Half an ulp is granted, and the ratio is that of the rest.
+        half = off / worst.ulp / 2
+        return f"off by {off:.2g}, allowed {limit / worst.ratio * (off - half) + half:.2g}" if off < math.inf else ""
+
 
 class ArgumentRow(Struct, frozen=True):
     """One argument as the failing item shows it: a tensor by shape, dtype and range, anything else by its value."""
@@ -234,6 +259,16 @@ class Verdict(Struct, frozen=True):
         """What was found on each relation that could be asked, by its name."""
         found = ((output.name, output.verdict) for output in self.outputs if output.name.startswith(RELATION))
         return {name.removeprefix(RELATION): outcome for name, outcome in found if outcome != "skip"}
+
+    def __repr__(self) -> str:
+        from pytest_probe.model.card import lines
+
+        return "\n".join(lines(self))
+
+    def _repr_html_(self) -> str:
+        from pytest_probe.model.card import card
+
+        return card(self)
 
     def fails(self, strict: bool) -> bool:
         """Does it fail its item? strict: a warning does."""

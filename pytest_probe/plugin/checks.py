@@ -14,9 +14,10 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.check import Case, CaseOutcome, Checker, PreparedCall
+from pytest_probe.check.notebook import refuse_tolerances, same
 from pytest_probe.check.quantizers import check_quantizer, quantizer
 from pytest_probe.check.resolve import known_api
-from pytest_probe.errors import NoKernel, ProbeError, SettingsError, UnsupportedDtype
+from pytest_probe.errors import NoKernel, ProbeError, UnsupportedDtype
 from pytest_probe.inputs.draws import RecordStreams
 from pytest_probe.model.case import Demands
 from pytest_probe.model.dump import Direction, Record
@@ -204,7 +205,7 @@ class ProbeFixture(_Checks):
         CheckFailed, an AssertionError, where a verdict is an error, or a warning under --probe-strict; skips the test
         where the device has no kernel. A test may check several times.
         """
-        _refuse_tolerances(rtol, atol)
+        refuse_tolerances(rtol, atol)
         with self._checker.setup.settled():
             api = known_api(self._checker.setup, api or "")
         name = _name_of(function)
@@ -219,7 +220,7 @@ class ProbeFixture(_Checks):
             backward=backward,
             key=key,
             origin=self._item.nodeid,
-            demands=Demands(_same(dtype), strides),
+            demands=Demands(same(dtype), strides),
             borders=borders,
         )
         check = self._state.check if against is None else self._beside(partial(pairs, against), _name_of(against))
@@ -377,8 +378,8 @@ class ProbeCase(_Checks):
         Where the mark asks for the backward, its gradients are taken from the output's graph. Returns the
         verdicts. Raises CheckFailed as `probe.check` does.
         """
-        _refuse_tolerances(rtol, atol)
-        judge = partial(self._checker.judge, self._prepared, output, dtype=_same(dtype), strides=strides)
+        refuse_tolerances(rtol, atol)
+        judge = partial(self._checker.judge, self._prepared, output, dtype=same(dtype), strides=strides)
         return self._conclude([self._judged(judge, direction) for direction in self._directions])
 
     def _judged(self, judge: Callable[[Direction], CaseOutcome], direction: Direction) -> ItemVerdict:
@@ -432,19 +433,3 @@ def _name_of(function: Callable[..., Any]) -> str:
     while hasattr(function, "func"):
         function = function.func
     return frameworks.own_name(function).strip("<>")
-
-
-def _refuse_tolerances(rtol: object, atol: object) -> None:
-    for name, value in (("rtol", rtol), ("atol", atol)):
-        if value is not None:
-            why = (
-                "a check takes no tolerance: its limits depend on the dtype, the values and the steps of the reference"
-            )
-            advice = "leave it out; --probe-standard names other rules"
-            raise SettingsError(f"check: {name}", value, f"{why}; {advice}")
-
-
-def _same(dtype: str) -> bool:
-    if dtype not in ("same", "any"):
-        raise SettingsError("check: dtype", dtype, 'give "same", the dtype that the reference promises, or "any"')
-    return dtype == "same"

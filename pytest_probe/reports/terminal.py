@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from pytest_probe.model.dump import Dump, Frame
 from pytest_probe.model.measurement import CaseTime, microseconds
-from pytest_probe.model.result import number
 from pytest_probe.model.verdict import PASS_SELF, ArgumentRow, Diagnosis, Element, OutputVerdict, Verdict
 from pytest_probe.reports.tally import Tally, Worst
 from pytest_probe.system.text import printable
@@ -112,9 +111,9 @@ def failure(
     if frame is not None or library is not None or module or saved or command:
         lines.append("")
     if frame is not None:
-        lines += wrap(f"called at {_place(frame)}", width=width)
+        lines += wrap(f"called at {frame.words}", width=width)
     if library is not None:
-        lines += wrap(f"through {_place(library)}", width=width)
+        lines += wrap(f"through {library.words}", width=width)
     if module:
         lines += wrap(f"of the module {module}", width=width)
     if saved:
@@ -123,10 +122,6 @@ def failure(
     if command:
         lines.append(f"to reproduce: {command}")
     return printable("\n".join(lines))
-
-
-def _place(frame: Frame) -> str:
-    return f"{frame.file}:{frame.line} in {frame.function}: {frame.code.strip()}"
 
 
 def _time(time: CaseTime) -> Iterator[str]:
@@ -147,9 +142,7 @@ def _us(number: float | None) -> str:
 
 
 def _output(output: OutputVerdict, width: int, meaning: str) -> Iterator[str]:
-    limit = number(output.metrics.get("noise_ratio_limit"))
-    beyond = [each for each in output.worst if not each.ratio <= limit]
-    reasons = "; ".join(filter(None, (_off_by(beyond[0], limit) if beyond else "", output.reason)))
+    reasons = "; ".join(filter(None, (output.off_by, output.reason)))
     reason = f": {reasons}" if reasons else ""
     standard = f" ({output.standard})" if output.standard else ""
     yield ""
@@ -160,18 +153,7 @@ def _output(output: OutputVerdict, width: int, meaning: str) -> Iterator[str]:
     if output.diagnosis is not None:
         yield from _diagnosis(output.diagnosis, width, sampled="sampled" in output.metrics)
     # The worst elements that the limit does not allow; where it allows all, something else failed: the worst.
-    yield from element_lines(beyond or output.worst[:1])
-
-
-def _off_by(worst: Element, limit: float) -> str:
-    """How far an element is off, and how far it may be, in the units of its values; "" where a ratio is not known."""
-    actual, expected = worst.actual, worst.expected
-    if isinstance(actual, str) or isinstance(expected, str) or not limit < worst.ratio < math.inf or not worst.ulp:
-        return ""
-    off = abs(actual - expected)
-    # Half an ulp is granted, and the ratio is that of the rest.
-    half = off / worst.ulp / 2
-    return f"off by {off:.2g}, allowed {limit / worst.ratio * (off - half) + half:.2g}" if off < math.inf else ""
+    yield from element_lines(output.beyond or output.worst[:1])
 
 
 def element_lines(elements: Sequence[Element]) -> Iterator[str]:

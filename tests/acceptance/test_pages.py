@@ -181,7 +181,7 @@ def _run(words: list[str], status: int, pytester: pytest.Pytester, capfd: pytest
         return capfd.readouterr().out
     if program == "pytest-probe":
         assert main(args) == status, words
-        return capfd.readouterr().out
+        return "".join(capfd.readouterr())
     done = subprocess.run(words, cwd=pytester.path, capture_output=True, text=True, timeout=60)
     assert done.returncode == status, words
     return done.stdout

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from msgspec import structs
 
@@ -15,7 +16,7 @@ from pytest_probe.features.html.other_runs import Comparison, OtherCase, letter_
 from pytest_probe.model.details import OperandPlot
 from pytest_probe.model.measurement import CaseTime, Throughput, TimeBeside
 from pytest_probe.model.result import Result
-from pytest_probe.numerics.error_plots import Histogram
+from pytest_probe.numerics.error_plots import Histogram, error_map
 from pytest_probe.reports.result_set import ResultSet
 from tests.browser.conftest import Opener
 from tests.support.browser import Opened
@@ -256,6 +257,36 @@ def test_on_a_phone(opened: Opener) -> None:
     page.all("tbody .opener")[0].click()
     assert page.run("return document.querySelector('dialog').scrollWidth <= innerWidth")
     unharmed(page)
+
+
+@pytest.mark.usefixtures("phone")
+@pytest.mark.parametrize("place", [4, 150, 240])
+def test_names_on_a_phone_are_drawn_in_full(opened: Opener, place: int) -> None:
+    name = f"Functional.scaled_dot_product_attention.{place // 2}.forward"
+    wrong = structs.replace(made_result(place, "error"), id=f"dump.json::{name}")
+    page = opened([wrong if result.place == place // 2 else result for result in made_results(300)])
+    page.run(
+        "window.drawn = []; const fill = CanvasRenderingContext2D.prototype.fillText;"
+        "CanvasRenderingContext2D.prototype.fillText = function (words, x, y, most) {"
+        "  const size = Math.min(this.measureText(words).width, most ?? Infinity);"
+        "  const from = this.textAlign === 'right' ? x - size : x;"
+        "  drawn.push([words, from, from + size]); fill.call(this, words, x, y, size); }"
+    )
+    page.view("Where it begins")
+    drawn = page.run("return [drawn, document.querySelector('canvas').clientWidth]")
+    assert f"first error: {name}" in [words for words, _, _ in drawn[0]]
+    assert [words for words, left, right in drawn[0] if left < 0 or right > drawn[1] + 0.5] == []
+
+
+def test_a_map_of_a_few_elements_is_seen(opened: Opener) -> None:
+    result = made_result(3, "error")
+    few = np.array([[1.0, 2.0], [3.0, 4.0]])
+    plots = structs.replace(result.details.plots, error_map=error_map(few.astype(np.float32) * 1.01, few, (1, 1)))
+    page = opened([structs.replace(result, details=structs.replace(result.details, plots=plots))])
+    page.all("tbody .opener")[0].click()
+    sizes = page.run("return [...document.querySelectorAll('rect.cell')].map(one => one.getBoundingClientRect().width)")
+    assert len(sizes) == 4
+    assert min(sizes) > 30
 
 
 OVERLAPPING = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -418,6 +419,27 @@ def test_overflows_are_counted_and_end_the_program(tmp_path: Path) -> None:
         })  # fmt: skip
     assert torch._C._len_torch_function_stack() == 0
     assert forwards(entries(tmp_path)) == ["Torch.log.0", "Torch.log.2"]
+
+
+def test_an_overflow_says_its_step_its_layer_and_its_line(tmp_path: Path) -> None:
+    class Logarithm(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.log(x)
+
+    model = torch.nn.Sequential(torch.nn.ReLU(), Logarithm())
+    debugger = PrecisionDebugger(dump_path=str(tmp_path), task="overflow_check")
+    debugger.start()
+    model(torch.ones(2))
+    debugger.stop()
+    debugger.step()
+    debugger.start()
+    with pytest.raises(OverflowFound) as raised:
+        model(-torch.ones(2))
+    _, step, layer, line, command = str(raised.value).splitlines()
+    assert (step, layer) == ("  in step 1", "  of the module 1")
+    assert line.startswith(f"  called at {__file__}:")
+    assert line.endswith(" in forward: return torch.log(x)")
+    assert re.fullmatch(r".* pytest --probe-dump=.*step1/\w+ --probe-standard=finite", command)
 
 
 def test_the_overflow_check_stops_at_an_infinite_gradient(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ function scatterChart(points) {
 function mapChart(found, unit) {
   const columnCount = found.columns;
   const rowCount = found.cells.length / columnCount;
-  const side = Math.max(4, Math.min(16, Math.floor(390 / columnCount), Math.floor(220 / rowCount)));
+  const side = Math.max(4, Math.min(48, Math.floor(390 / columnCount), Math.floor(220 / rowCount)));
   const levels = [...found.cells].map((letter) => LETTERS.indexOf(letter));
   const seen = levels.filter((level) => level > 0 && level < 63);
   const low = Math.min(...seen, 62);
@@ -137,7 +137,7 @@ function mapChart(found, unit) {
     const share = level === 63 ? 1 : level === 0 ? 0 : (level - low) / (high - low);
     const attributes = { x: 34 + side * (place % columnCount), y: 6 + side * Math.floor(place / columnCount), width: side - 0.5, height: side - 0.5 };
     if (level === 0) return s("rect", { ...attributes, class: "cell-none" });
-    return s("rect", { ...attributes, fill: `color-mix(in oklab, var(--high) ${Math.round(100 * share)}%, var(--low))` });
+    return s("rect", { ...attributes, class: "cell", fill: `color-mix(in oklab, var(--high) ${Math.round(100 * share)}%, var(--low))` });
   });
   const name = (level) => (level === 0 ? "none" : level === 63 ? "not finite" : `up to ${powerOfTwo(level - 8)} ${unit}`);
   const worst = Math.max(...levels);

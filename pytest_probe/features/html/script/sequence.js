@@ -113,9 +113,10 @@ class SequenceView {
     // Where one name would cover the next, that one is a line lower.
     let [end, lower] = [0, false];
     for (const part of this.parts()) {
-      const from = this.x(part.at) + 3;
+      const size = pen.measureText(part.name).width;
+      const from = Math.min(this.x(part.at) + 3, width - size);
       lower = from < end && !lower;
-      end = from + pen.measureText(part.name).width + 4;
+      end = from + size + 4;
       pen.fillText(part.name, from, height - (lower ? 5 : 18));
       if (part.at) pen.fillRect(this.x(part.at), top + 10, 1, height - top - 14);
     }
@@ -134,14 +135,15 @@ class SequenceView {
       pen.lineTo(this.first.shownX, height - 32);
       pen.stroke();
       pen.font = "600 12px system-ui, sans-serif";
-      const right = this.first.shownX > width / 2;
-      pen.textAlign = right ? "right" : "left";
       const words = `first ${this.first.one.verdict}: ${this.first.one.name}`;
-      const size = pen.measureText(words).width;
+      const size = Math.min(pen.measureText(words).width, width);
+      const [behind, before] = [this.first.shownX + 5, this.first.shownX - size - 5];
+      // To the right of the line, else to its left, else as far left as it has to begin to be read in full.
+      const from = behind + size <= width ? behind : before >= 0 ? before : Math.max(0, width - size);
       pen.fillStyle = colour("ground");
-      pen.fillRect(this.first.shownX + (right ? -size - 7 : 3), top, size + 4, 16);
+      pen.fillRect(from - 2, top, size + 4, 16);
       pen.fillStyle = colour(this.first.one.verdict);
-      pen.fillText(words, this.first.shownX + (right ? -5 : 5), top + 12);
+      pen.fillText(words, from, top + 12, width);
     }
   }
 

@@ -1,0 +1,69 @@
+"""`pytest_probe.check`: a function judged against its reference in one line of a script or of a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from pytest_probe.check.check import Checker
+from pytest_probe.check.conditions import Conditions
+from pytest_probe.check.resolve import known_api
+from pytest_probe.errors import SettingsError
+from pytest_probe.model.card import Verdicts
+from pytest_probe.registry import Registry
+
+
+def check(
+    function: Callable[..., Any],
+    *,
+    reference: Callable[..., Any],
+    inputs: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    backward: bool = False,
+    api: str | None = None,
+    dtype: Literal["same", "any"] = "same",
+    strides: bool = False,
+    borders: Callable[..., Any] | None = None,
+    rtol: None = None,
+    atol: None = None,
+    **conditions: Any,
+) -> Verdicts:
+    """Judge function(*inputs, **kwargs) against the reference, as `probe.check` does in a test. Returns the verdicts:
+    forward, then backward. A wrong function raises nothing; `passed` of the verdicts says whether all is right.
+
+    conditions are those of a run, as device="cuda", standard="exact" or seed=1; without a device the framework's
+    accelerator, else the CPU. Raises SettingsError where an argument cannot be used.
+    """
+    refuse_tolerances(rtol, atol)
+    checker = Checker(Conditions(**conditions), Registry.default())
+    with checker.setup.settled():
+        api = known_api(checker.setup, api or "")
+    found = checker.compare(
+        function,
+        reference,
+        inputs if isinstance(inputs, (list, tuple)) else (inputs,),
+        kwargs,
+        api=api,
+        backward=backward,
+        dtype=same(dtype),
+        strides=strides,
+        borders=borders,
+    )
+    return Verdicts(found)
+
+
+def refuse_tolerances(rtol: object, atol: object) -> None:
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if value is not None:
+            why = (
+                "a check takes no tolerance: its limits depend on the dtype, the values and the steps of the reference"
+            )
+            advice = "leave it out; --probe-standard names other rules"
+            raise SettingsError(f"check: {name}", value, f"{why}; {advice}")
+
+
+def same(dtype: str) -> bool:
+    """Must outputs have the dtype that the reference promises? Raises SettingsError for neither "same" nor "any"."""
+    if dtype not in ("same", "any"):
+        raise SettingsError("check: dtype", dtype, 'give "same", the dtype that the reference promises, or "any"')
+    return dtype == "same"

@@ -1,0 +1,74 @@
+"""`pytest_probe.check` outside of pytest, and verdicts as a script and a notebook show them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.nn.functional import gelu
+
+import pytest_probe
+from pytest_probe.errors import SettingsError
+
+LINE = """
+import torch, pytest_probe
+print(pytest_probe.check(torch.nn.functional.gelu, reference=torch.nn.functional.gelu, inputs=[torch.ones(8)]))
+import sys; print(sorted({"pytest", "_pytest"} & set(sys.modules)))
+"""
+
+
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return 1.02 * gelu(x)
+
+
+def test_one_line_of_a_script_without_pytest() -> None:
+    done = subprocess.run([sys.executable, "-c", LINE], capture_output=True, text=True, check=True)
+    first, *_, last = done.stdout.splitlines()
+    assert first.startswith("pass in float32: output.0 [8] float32, by noise")
+    assert last == "[]"
+
+
+def test_a_wrong_function_says_how_far_it_is_off_and_why() -> None:
+    found = pytest_probe.check(scaled, reference=gelu, inputs=torch.randn(64, 64).bfloat16(), device="cpu")
+    first, numbers, cause = repr(found).splitlines()
+    assert first == "error in bfloat16: output.0 [64, 64] bfloat16, by noise"
+    assert numbers.startswith("  off by ")
+    assert ", allowed " in numbers
+    assert cause.endswith("looks like: all times 1.02")
+    assert not found.passed
+    assert repr(found[0]) == repr(found)
+
+
+def test_both_directions_of_a_right_function_pass() -> None:
+    found = pytest_probe.check(gelu, reference=gelu, inputs=[torch.randn(64)], backward=True, device="cpu")
+    assert found.passed
+    assert [each.verdict for each in found] == ["pass", "pass"]
+    assert len(repr(found).splitlines()) == 6
+    assert "would have been found: " in repr(found[1])
+
+
+def test_what_runs_nowhere_has_not_passed() -> None:
+    def raises(x: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError("no <kernel>")
+
+    found = pytest_probe.check(raises, reference=raises, inputs=[torch.ones(2)], device="cpu")
+    assert not found.passed
+    assert "no <kernel>" in repr(found)
+    assert "no &lt;kernel&gt;" in found._repr_html_()
+
+
+def test_the_card_of_an_error() -> None:
+    (verdict,) = found = pytest_probe.check(scaled, reference=gelu, inputs=torch.randn(64, 64), device="cpu")
+    card = verdict._repr_html_()
+    for part in ("✕ error", "looks like: all times 1.02", "noise ratio", "<th", "actual", "expected", "input.0"):
+        assert part in card
+    assert found._repr_html_() == card
+
+
+def test_tolerances_and_unknown_apis_are_refused() -> None:
+    with pytest.raises(SettingsError, match="a check takes no tolerance"):
+        pytest_probe.check(gelu, reference=gelu, inputs=torch.ones(2), rtol=1e-3)  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match="gelo"):
+        pytest_probe.check(gelu, reference=gelu, inputs=torch.ones(2), api="torch.nn.functional.gelo")
