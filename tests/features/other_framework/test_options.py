@@ -14,7 +14,7 @@ LINE = 'paddle.abs(Tensor([2, 3],"float32"), )\n'
 def test_a_framework_that_nobody_knows_is_refused(pytester: pytest.Pytester, option: str) -> None:
     pytester.makefile(".txt", calls=LINE)
     said = refusal(pytester, "--probe-dump=calls.txt", f"--probe-{option}=jax")
-    said.fnmatch_lines([f"--probe-{option}: 'jax' cannot be used; give one of those that are installed here: *torch*"])
+    said.fnmatch_lines([f"--probe-{option}: 'jax' cannot be used; give an installed one: *torch*"])
 
 
 def test_one_that_is_not_installed_is_refused(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
