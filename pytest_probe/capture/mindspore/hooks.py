@@ -14,7 +14,7 @@ from mindspore.experimental.optim import Optimizer as ExperimentalOptimizer
 from mindspore.graph import api as graph
 from mindspore.mint import distributed
 
-from pytest_probe.capture import replaced
+from pytest_probe.capture import patched_functions
 from pytest_probe.capture.bindings import Bindings, Function
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import CallStacks
@@ -141,7 +141,7 @@ def unhooked(value: Any) -> Any:
     """An argument of what MindSpore compiles, without our hooks on its tensors, which it would compile as well: a view
     of a tensor has none, and hands the gradient on as it came."""
     if isinstance(value, mindspore.Tensor):
-        ours = any(hook.__module__ == replaced.__name__ for hook in value.hooks())
+        ours = any(hook.__module__ == patched_functions.__name__ for hook in value.hooks())
         return value.view(value.shape) if ours else value
     if type(value) in (list, tuple):
         return type(value)(map(unhooked, value))
