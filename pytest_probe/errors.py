@@ -28,7 +28,7 @@ ProbeError
     ├── OutOfMemory     memory ran out all the same
     ├── TooLargeForDevice   it did on the device, for a case that was alone there
     ├── NotMeasured     the device raised where its time or memory alone was asked for
-    └── ReplayDiffers   the outputs are unlike those that were recorded
+    └── ReplayDiffers   the outputs are unlike the recorded ones
 
 NotStarted, a SystemExit, ends a command whose program Python does not find.
 DeviceMemoryError, a MemoryError, is caught by whoever runs a case: a second try may do.
@@ -54,7 +54,7 @@ class SettingsError(ProbeError):
 
 
 class UnknownKey(SettingsError):
-    """A file of settings, or arguments, have a key that is not known. advice names those that are."""
+    """A file of settings, or arguments, have a key that is not known. advice names the known ones."""
 
     def __init__(self, where: str, key: object, advice: str) -> None:
         ProbeError.__init__(self, f"{where}: unknown key {key!r}; {advice}")
@@ -230,7 +230,7 @@ class NotMeasured(Unsupported):
 
 
 class ReplayDiffers(Unsupported):
-    """The outputs are unlike those that were recorded, so the call that was captured is not the call that ran."""
+    """The outputs are unlike the recorded ones, so the call that was captured is not the call that ran."""
 
     kind = "replay differs from the record"
 

@@ -242,7 +242,7 @@ class Directions(Type):
 
 
 class Names(Type):
-    """Names with commas between them, each once: of these, or any where there are none. One of `alone` has no other
+    """Names with commas between them, each once: of these, or any if it has no list. One of `alone` has no other
     name with it."""
 
     def __init__(self, *choices: str, alone: tuple[str, ...] = ()) -> None:
@@ -387,7 +387,7 @@ class WritableFolder(Place):
 
 
 class Dumps(Type):
-    """Files and folders, with those that match a pattern in its place."""
+    """Files and folders, and what matches a pattern in its place."""
 
     kind = "list"
 

@@ -66,7 +66,7 @@ ACCURACY, TIME, MEMORY = "acc", "time", "mem"
 # The standard of features/self_check, which may be meant where no run has it, and its questions.
 SELF = "self"
 QUESTIONS = ("wider", "cpu", "smooth", "finite")
-# In the order in which they are asked: what hangs on other memory, or on chance, is known before bits are compared.
+# In the order in which they are asked: what depends on other memory, or on chance, is known before bits are compared.
 RELATION_NAMES = ("fresh", "guard", "again", "out", "inplace", "alias", "batch", "order", "layout", "stream")
 
 # Why two runs that are used together may differ, by what for: "benchmark", "baseline", "merge" or "resume".
@@ -252,7 +252,7 @@ class Options:
         "YAML file with the project's own rules and limits\nFor some APIs, each with a justification; or msprobe's "
         "config.json with white_list and black_list.", Place(), "FILE", repeated=True, may_differ=JUDGES)
     allow = Option("allow",
-        "Device modes that may explain an error, as tf32, ftz, or none (default: auto, those that the framework "
+        "Device modes that may explain an error, as tf32, ftz, or none (default: auto, the modes that the framework "
         "allows)\nModes: tf32, hf32, bf16x3, bf16, ftz, reduced-reduction, short-accumulation, truncate, fast-math.",
         Modes(),
         "MODE[,MODE...]", "auto", repeated=True, may_differ=JUDGES | OTHER_DEVICE)

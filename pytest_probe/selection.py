@@ -18,7 +18,7 @@ _ALIKE = 0.8
 
 
 class Selection(Struct, frozen=True):
-    """What runs: names that match a glob of `apis` (all where there is none) and none of `skip_apis`.
+    """What runs: names that match a glob of `apis` (all if empty) and none of `skip_apis`.
 
     white_list and black_list name APIs as a file of msprobe's does, "conv2d"; an empty white_list admits all.
     dtypes holds the dtypes to run in; None stands for the recorded one.

@@ -30,7 +30,7 @@ class Settings(Struct, Options, frozen=True, dict=True):
     values has the value of each option by its attribute of Options: of --probe-dump absolute paths of files and folders
     as given; of --probe-device nothing where the framework's default is meant. dump_files are the dumps that the paths
     stand for. rules is what --probe-standards-file says. given maps the options that are not at their default to their
-    value as text, from_ini names those that an ini file set.
+    value as text, from_ini names the ones that an ini file set.
     """
 
     values: Mapping[str, Any]
@@ -53,7 +53,7 @@ class Settings(Struct, Options, frozen=True, dict=True):
 
     @cached_property
     def devices(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Those that were named, or none where an option asks for what dumps stored."""
+        """The named ones, or none where an option asks for what dumps stored."""
         named: tuple[str, ...] = self.values["devices"]
         return (RECORDED,) if any("device" in o.takes(self) for o in OPTIONS if self.values[o.attribute]) else named
 

@@ -121,7 +121,7 @@ def raised(what: str, error: BaseException) -> str:
 
 
 def guarded(what: str, functions: Mapping[str, Callable[..., Any]], key: str) -> Callable[..., Any] | None:
-    """The function registered for this key, whose exceptions become HookFailed; None where there is none."""
+    """The function registered for this key, whose exceptions become HookFailed; None without one."""
     function = functions.get(key)
     if function is None:
         return None

@@ -19,7 +19,7 @@ from pytest_probe.capture.imports import watch_imports
 
 _TOLD, _PATH = "PYTEST_PROBE_CAPTURE_CHILDREN", "PYTHONPATH"
 _STARTUP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "startup")
-# What follows this process's imports, where another one's capture has told it to.
+# What follows this process's imports, where another one's capture asks for it.
 _following = ExitStack()
 
 
@@ -67,7 +67,7 @@ def _write_note(path: str) -> None:
 
 
 def follow(told: Mapping[str, Any]) -> None:
-    """In a process that was told so: record what it calls, from the import of a framework on."""
+    """In a process that shall record: record what it calls, from the import of a framework on."""
     # The rest of a command of multiprocessing's own, for a process or for the server that forks them.
     if any(argument.startswith("from multiprocessing.") for argument in sys.orig_argv):
         _follow_processes(told)

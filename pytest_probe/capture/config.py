@@ -128,11 +128,11 @@ class CaptureConfig(Struct, frozen=True):
     kinds of which values statistics or data are kept; overflows ends an overflow_check (-1: never). namespaces are
     modules whose functions are recorded as well, by the prefix of their records. With seed or deterministic everything
     that draws is seeded when the debugger is made, as msprobe 1.0 does it. overwrite: an earlier dump in the folder is
-    removed. rank is the number of this process among those that train together, None: as its starter says it. layout is
-    whose files are written, apex how PaddleAPEX's files are. targets are the functions to record,
-    by their paths ("paddle.add"); None: all that the framework has. compiled functions run "as-is", and what they call
-    is not seen, or "eager" while something is recorded. online is where calls go to be checked, in place of dump_path;
-    policy what happens where there is no room for more, of buffer bytes; tls is the folder of the certificates.
+    removed. rank is the number of this process among the processes that train together, None: as its starter says it.
+    layout is whose files are written, apex how PaddleAPEX's files are. targets are the functions to record, by their
+    paths ("paddle.add"); None: all that the framework has. compiled functions run "as-is", and what they call is not
+    seen, or "eager" while something is recorded. online is where calls go to be checked, in place of dump_path; policy
+    what happens where there is no room for more, of buffer bytes; tls is the folder of the certificates.
     """
 
     dump_path: str

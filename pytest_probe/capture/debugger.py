@@ -33,7 +33,7 @@ def seed_all(
     seed: int = _FIRST_SEED, mode: bool = False, framework: str = frameworks.DEFAULT, *, rm_dropout: bool = False
 ) -> None:
     """Seed Python's, NumPy's and the framework's generators; mode: it shall use deterministic algorithms, and warn
-    where there is none. rm_dropout: torch.nn.functional.dropout and its kin give what they get until a call without.
+    without one. rm_dropout: torch.nn.functional.dropout and the like give what they get until a call without.
     Raises Unsupported where the framework is not installed, SettingsError where its dropouts cannot be changed."""
     _seed(seed, mode, framework)
     recording(framework).keep_dropped(rm_dropout)

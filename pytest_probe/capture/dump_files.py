@@ -135,7 +135,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 class DumpFiles(StepFiles):
-    """dump.json is whole after every write; the others are written at the end. data: tensors are saved beside it."""
+    """dump.json is whole after every write; the others are written at the end. data: tensors are saved next to it."""
 
     def __init__(self, header: dict[str, Any], *, data: bool, suffix: str = ".pt") -> None:
         self._header = header

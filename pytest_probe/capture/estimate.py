@@ -1,7 +1,7 @@
 """What a step would take with its statistics, or with its tensors, found from one that was recorded as structure.
 
-Bytes are counted: of each tensor those of its elements, and of its file what files of the same framework have beside
-them. Seconds are measured on a sample of the tensors, by the functions that a capture itself calls.
+Bytes are counted: of each tensor those of its elements, and of its file what files of the same framework have in
+addition. Seconds are measured on a sample of the tensors, by the functions that a capture itself calls.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pytest_probe.numerics.dtypes import DTYPES, numpy_dtype
 _SAMPLES = 48
 # Bytes that statistics add to a tensor's entry in dump.json; measured on a GPT's, 71 to 72.
 _STATISTICS_BYTES = 72
-# And those that name its file, beside the name.
+# And the bytes of the key that names its file.
 _NAME_BYTES = len(', "data_name": ".pt"')
 # The halves of an entry, and how the names of their files call them.
 _HALVES = {"input_args": "input", "input_kwargs": "kwargs", "input": "input", "output": "output"}

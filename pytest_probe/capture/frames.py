@@ -61,7 +61,7 @@ class CallSites:
 
 def below_the_program(function: Callable[..., Any], *args: Any) -> Any:
     """function(*args), which runs a program, below a frame that looks to `warnings` as no frame at all: without us
-    there is none below a program."""
+    no frame is below a program."""
     file, line = ("sys", 1) if sys.version_info < (3, 13) else ("<sys>", 0)
     return _calling(file, "<module>", line, vars(sys))(function, args, {})
 

@@ -99,7 +99,7 @@ def placed(value: Any, place: str, kind: type) -> list[tuple[str, Any]]:
 
 
 class Watched:
-    """The gradients of one call, by place, as they come: those of its outputs, and those that it gives its arguments.
+    """The gradients of one call, by place, as they come: of its outputs, and of its arguments.
     missing counts what may still come; parent is the forward's. A subclass waits in `on_gradient`."""
 
     __slots__ = ("incoming", "missing", "name", "outgoing", "parent")
@@ -135,13 +135,13 @@ class CallHooks:
     framework: str
     # The classes of results that are one output, though they are sequences.
     shapes: tuple[type, ...] = ()
-    # The last names of functions that give what nobody wrote: an overflow there is none.
+    # The last names of functions that give what nobody wrote, so that they cannot overflow.
     uninitialised: tuple[str, ...] = ()
     # How the files of tensors end.
     suffix = ".pt"
     # How the names of records begin that stand for all that a compiled function calls.
     regions: tuple[str, ...] = ()
-    # The framework's module that knows which process this is among those that train together, None where it has none.
+    # The framework's module that knows which of the processes that train together this is, None where it has none.
     distributed: Any = None
     _modules: ModuleCalls
 
@@ -159,7 +159,7 @@ class CallHooks:
         self._sites = CallSites()
         # The records of each name in this step, for all threads.
         self._numbers: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
-        # In their order: entries of a dump hang on no address.
+        # In their order: entries of a dump depend on no address.
         self._open: dict[Watched, None] = {}
         self._recorder: Recorder | None = None
         self._seeing = False
@@ -231,7 +231,7 @@ class CallHooks:
     ) -> Json:
         """What only readers of our own know of a call: what its outcome and the kernel depend on apart from the
         arguments. The snapshots of these, trees and named, may be changed here. asking is a list that gets the tensors
-        that want gradients, None where there are none."""
+        that want gradients, None without any."""
         return UNSET
 
     def gave(self, entry: NamedEntry, outputs: Sequence[Any], trees: list[Tree], asking: Any, start: int) -> None:

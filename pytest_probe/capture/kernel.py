@@ -22,7 +22,7 @@ DTYPES = (
 
 
 def load(name: str = _NAME) -> tuple[ModuleType | None, str]:
-    """The kernel, and the instructions that it uses on this CPU; or None and why there is none."""
+    """The kernel, and the instructions that it uses on this CPU; or None and the reason."""
     return load_extension(name, REVISION)
 
 

@@ -33,7 +33,7 @@ class _Thread(threading.local):
 
 class ReplacedCalls:
     """The functions of a framework, replaced from `put` until `take_back`. A subclass sets _bindings. tensor is the
-    framework's class of tensors, compiled_methods are those that run what it compiles, by owner and name."""
+    framework's class of tensors, compiled_methods are the methods that run what it compiles, by owner and name."""
 
     framework: str
     tensor: type
@@ -333,7 +333,7 @@ class ReplacedModules(ModuleCalls):
         }
 
         def watch(outputs: Sequence[Any]) -> None:
-            # What a module hands on as it was given has gradients of other calls as well.
+            # What a module passes on as it was given has gradients of other calls as well.
             found = self._hooks.differentiable(outputs, "output")
             own = [one for one in found if given.get(id(one[1])) != self.version(one[1])]
             if own:

@@ -203,7 +203,7 @@ class ChildCapture(ProgramCapture):
 
 
 def begin(told: Mapping[str, Any], recorded: Callable[[], None]) -> ChildCapture:
-    """The capture of a process that was told what to record, until it ends."""
+    """The capture of a process that the environment tells what to record, until it ends."""
     capture = ChildCapture(told["config"], recorded, stop=told["stop"], **told["options"])
     atexit.register(capture.end)
     return capture

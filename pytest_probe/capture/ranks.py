@@ -14,7 +14,7 @@ _STARTERS = (
 )
 # More processes than train together.
 ANY_NUMBER = 1 << 62
-# Which process has a number: "RANK=0 4711". Those that it starts inherit its variables, and are others.
+# Which process has a number: "RANK=0 4711". Processes that it starts inherit its variables, but have other ranks.
 _OWNER = "PYTEST_PROBE_CAPTURE_RANK"
 
 

@@ -193,7 +193,8 @@ class Recorder:
         """Record from here on, where the step and the rank are wanted."""
         self._asked = True
         rank = self._rank()
-        # PaddleAPEX's names have ranks only: a process that is none has no place beside the one that started it.
+        # PaddleAPEX's names have ranks only: a process without one would write into the folder of the process that
+        # started it.
         nowhere = self._shared and self.config.layout == "paddleapex" and rank is None
         wanted = self.scope.wants_step(self.step) and self.scope.wants_rank(rank)
         if self._running or not wanted or self._full or nowhere:
@@ -215,7 +216,8 @@ class Recorder:
 
     def stop(self) -> None:
         """Record no longer; what was recorded stays open until the step ends."""
-        # Also where it was done before: from inside a call, as of an overflow, the hooks cannot leave wholly.
+        # Also where it was done before: the hooks cannot leave wholly from inside a call, for example after an
+        # overflow.
         self._asked = self._running = False
         self._hooks.remove()
 

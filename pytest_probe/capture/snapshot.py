@@ -36,7 +36,7 @@ class Seen(
     elements, where others are not finite; nan, inf, negative_inf and true count elements; stride is left out where it
     lies in order. zeros, mode and constant_rows are what `masses` looks for: the share of zeros, the most frequent
     other value and its share, the share of rows of one value and that value where it is the same in all of them. blocks
-    are BlockStatistics of numbers whose scales stand beside them.
+    are BlockStatistics of numbers whose scales stand next to them.
 
     values are the elements in their order, of a few integers: sizes, lengths and repeats decide what a call gives.
     address is where its first element lies, for what shares memory; data waits to be saved, and never is encoded;

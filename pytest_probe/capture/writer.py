@@ -68,7 +68,7 @@ class Outcome(Struct, frozen=True):
         return f"{what} of {self.steps} step{'s' * (self.steps != 1)}"
 
     def missed(self) -> str:
-        """ "12 calls of compiled functions were not seen"; "" where there are none."""
+        """ "12 calls of compiled functions were not seen"; "" without any."""
         those = "call of a compiled function was" if self.unseen == 1 else "calls of compiled functions were"
         return "; ".join([*([f"{self.unseen:,} {those} not seen"] if self.unseen else []), *self._lost()])
 

@@ -1,4 +1,4 @@
-"""A record made runnable: its reference, and what the source under test gave beside it.
+"""A record made runnable: its reference, and what the source under test gave.
 
 The recorded state chooses the kernel: `Reference.recorded_state` has the arguments that required grad, and the gradient
 mode. Other gradients come from a run of their own, because asking for them could change which kernel is judged. If
@@ -99,7 +99,7 @@ class Reference(Struct, frozen=True, dict=True):
     autocast is the dtype of the autocast that the recorded dtypes call for, "" for none; narrow tells that it rounds
     wider inputs, inside that no output's dtype shows it. contraction, corner: too large for a reference in full;
     run is that of a corner. demands: what is asked of results besides, None where they are a record's own. cached: what
-    earlier runs kept of this case, None without a cache. casts are those that the user wrote into it.
+    earlier runs kept of this case, None without a cache. casts are the user's own in it.
     """
 
     framework: Framework
@@ -218,7 +218,7 @@ class Reference(Struct, frozen=True, dict=True):
 
     @cached_property
     def recorded_state(self) -> Wanted | None:
-        """Which arguments required grad in the program, of those that the reference can give gradients of, and whether
+        """Which arguments required grad in the program, as far as the reference can give their gradients, and whether
         it recorded gradients: kernels are chosen by both. None: none of it. What two functions are compared with, or
         was recorded without any such argument, is as the gradients need it."""
         floats = floats_of(self.leaves).keys()
@@ -239,7 +239,7 @@ class Reference(Struct, frozen=True, dict=True):
         return False
 
     def asked(self, names: frozenset[str], marked: frozenset[str] = frozenset()) -> Reference:
-        """The reference that is asked for these gradients alone, of those that it can give; marked: arguments that
+        """The reference that is asked for these gradients alone, as far as it can give them; marked: arguments that
         require grad besides."""
         assert self.wanted is not None
         asked = replace(self, wanted=replace(self.wanted, names=names, marked=marked))
@@ -256,8 +256,8 @@ class Reference(Struct, frozen=True, dict=True):
         return changed_by(self.run, self.leaves if self.corner is None else self.corner.leaves)
 
     def writes(self, name: str) -> bool:
-        """Does the call write to an argument that is as it was? A running mean stays what it is beside a batch that has
-        the same; another value shows what the call does."""
+        """Does the call write to an argument that is as it was? A running mean does not change if the batch has the
+        same mean; another value shows what the call does."""
         leaf = self.leaves[name]
         if self.is_partial or not is_floating(leaf.array.dtype):
             return False
@@ -365,7 +365,7 @@ def _recorded_gradients(call: Call, *, in_place: bool) -> bool:
 
 
 def _sums_exactly(way: Way) -> bool:
-    """Are sums in such a run those of float64, which may be made of pieces? What rounds them hangs on their order."""
+    """Are sums in such a run those of float64, which may be made of pieces? What rounds them depends on their order."""
     return way.dtype == "float64" and way.steps is None
 
 
@@ -423,7 +423,7 @@ class BothSides(Struct, frozen=True):
     incoming: Mapping[str, AnyArray] = field(default_factory=dict)
 
     def with_cached(self, cached: CachedResults | None) -> BothSides:
-        """The same beside what earlier runs kept of another case: of the record's backward."""
+        """The same with what earlier runs kept of another case: of the record's backward."""
         rounded = None if self.rounded is None else replace(self.rounded, cached=cached)
         return replace(self, reference=replace(self.reference, cached=cached), rounded=rounded)
 

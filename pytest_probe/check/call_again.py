@@ -67,7 +67,7 @@ def kept(results: Results) -> dict[str, AnyArray]:
 
 
 class Call:
-    """unsteady are the elements of outputs that hang on memory which is not the call's, or on chance."""
+    """unsteady are the elements of outputs that depend on memory which is not the call's, or on chance."""
 
     def __init__(self, checked: CaseOutcome, setup: Setup) -> None:
         replay = checked.forward if isinstance(checked.forward, BothSides) else None

@@ -190,7 +190,7 @@ class Checker:
     ) -> tuple[Verdict, ...]:
         """The verdict on a function's outputs, and with `backward` one on the gradients of all its floating arguments.
 
-        dtype, strides: must outputs have those that the reference gives in the arguments' own dtypes? An exception of
+        dtype, strides: must outputs have the reference's in the arguments' own dtypes? An exception of
         either function ends in a verdict. All else is as in `pairs`.
         """
         try:
@@ -395,7 +395,7 @@ def _measured(checked: CaseOutcome, subject: MeasurableCall) -> CaseOutcome:
 
 
 def _bytes_on_device(case: Case) -> Callable[[], int]:
-    """Gives the bytes of its arguments and outputs, those that are known; 0 for a record that cannot be read: its
+    """Gives the known bytes of its arguments and outputs; 0 for a record that cannot be read: its
     verdict says so."""
 
     @cache

@@ -122,7 +122,7 @@ class CaseEvidence(OutputRuns, frozen=True):
 
 
 def _kept_on_cpu(replay: BothSides, direction: Direction) -> Mapping[str, AnyArray]:
-    """What the reference's function gives by the CPU's kernels; nothing where there are none."""
+    """What the reference's function gives by the CPU's kernels; nothing without any."""
     reference, incoming = replay.reference, replay.incoming
     with allowing_refusal():
         return reference.kept_arrays(
@@ -270,7 +270,7 @@ def _narrowest(reference: Reference, floats: Mapping[str, np.dtype[Any]]) -> str
 
 def _narrowing(reference: Reference, floats: Mapping[str, np.dtype[Any]]) -> tuple[str, str]:
     """The narrowest dtype that a user's reference rounds to though no argument is so narrow, and all such dtypes with
-    their places, in words; "" where there is none."""
+    their places, in words; "" without one."""
     least = min((float_format(dtype).precision for dtype in floats.values() if not is_complex(dtype)), default=0)
     real = (cast for cast in reference.casts if not is_complex(numpy_dtype(cast.dtype)))
     casts = [cast for cast in real if float_format(cast.dtype).precision < least]
@@ -312,7 +312,7 @@ def _structure(name: str, actual: AnyArray, expected: AnyArray) -> OutputVerdict
 def _precisions(reference: Reference) -> Callable[[str, np.dtype[Any]], np.dtype[Any]]:
     """Gives, by the name and dtype of an output, in whose half ulp it may be rounded: autocast computes gradients of
     wider arguments in 16 bit, and some outputs that are wide again; a call that casts, those gradients in its dtype;
-    and a call of 16-bit tensors the gradient of a wider number that stands beside them."""
+    and a call of 16-bit tensors the gradient of a wider number that stands next to them."""
     arguments, narrow = reference.candidate.arguments, narrow_dtype(reference.leaves)
     # The dtypes that both are computed in, "" where that is their own.
     outputs = reference.autocast if reference.inside else ""

@@ -47,13 +47,13 @@ class Counts(Struct):
         self.values[argument] = self.values.get(argument, 1.0) * _values(moved, chosen)
 
     def is_settled(self, most: float) -> bool:
-        """Does no exchange of an argument with so many values change what is told?"""
+        """Does no exchange of an argument with so many values change a count?"""
         return not self.apart and max(self.values.values()) >= most
 
     def terms(self) -> int | None:
         if self.apart and self.values:
             return 1
-        # Numbers that hang on few of many, as those of a choice do, show one here and many there.
+        # Numbers that depend on few of many, as those of a choice do, show one here and many there.
         return max(2, round(max(self.values.values()))) if self.values else None
 
 
@@ -80,7 +80,7 @@ class Dependence(Struct):
         return self._counts[name].terms() if name in self._counts else None
 
     def _measured(self) -> dict[str, Counts]:
-        """By output; those that an exchange makes vanish or change their shape have none. One run is held at a time.
+        """By output, but for outputs that an exchange makes vanish or change their shape. One run is held at a time.
 
         Integers come first: the call may refuse others. Then the largest arguments: where an element depends on all
         values of one, as far as an exchange tells, smaller ones change nothing any more.
@@ -108,8 +108,8 @@ class Dependence(Struct):
         return counts
 
     def _run(self, changed: Mapping[str, AnyArray], asked: Sequence[str] | None) -> Found:
-        """The results of a run on changed arguments; of those that the call writes to only the asked ones, if any are
-        named."""
+        """The results of a run on changed arguments; of the arguments that the call writes to only the asked ones, if
+        any are named."""
         reference = self.replay.reference
         leaves: dict[str, Leaf] = {
             name: replace(leaf, array=changed.get(name, leaf.array)) for name, leaf in reference.leaves.items()

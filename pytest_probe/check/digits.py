@@ -23,7 +23,7 @@ from pytest_probe.numerics.metrics import relative_rmse
 
 class Digits(Struct, frozen=True):
     """Those of one output. most are those of its dtype, error is the relative RMS error; single are those of the
-    reference's float32 run, None where there is none."""
+    reference's float32 run, None without one."""
 
     output: str
     dtype: str

@@ -61,7 +61,8 @@ def incoming(
     if not names:
         raise DeviceRaised("no output of the device can be differentiated; those of the reference can")
     recorded = arguments.gradients or ()
-    # Where a dump does not say which outputs the recorded gradients belong to: to all, else to those that want one.
+    # Where a dump does not say which outputs the recorded gradients belong to: to all, else to the outputs that want
+    # one.
     given = dict(zip(call.seeded or (names if len(recorded) != len(every) else every), recorded, strict=False))
     given_incoming = call.seeded is not None
     found: dict[str, AnyArray] = {}

@@ -131,7 +131,7 @@ class Judging(Struct, frozen=True):
         return OutputVerdicts(outputs, worst, worst.replay, compared, notes)
 
     def _places(self, case: Case, pieces: Pieces) -> tuple[OutputPairs, ...] | None:
-        """Both sides where elements are judged: drawn ones, and if these pass those that they leave open."""
+        """Both sides where elements are judged: drawn ones, and if these pass the ones that stay open."""
         drawn = pieces.drawn()
         if drawn is None:
             return None
@@ -283,7 +283,7 @@ class Judging(Struct, frozen=True):
         return OutputVerdicts(repeats.outputs(), worst, compared.replay, compared, repeats.notes())
 
     def _again(self, case: Case, compared: PairedOutputs) -> PairedOutputs:
-        """Both sides of another run of the device, beside the same reference."""
+        """Both sides of another run of the device, with the same reference."""
         if case.direction == "backward" and compared.replay.reference.contraction is None:
             found: list[OutputPairs] = []
             for sides in compared.sides:

@@ -82,7 +82,7 @@ class Completing(Struct, frozen=True):
     judges_stored: bool = False
 
     def completed(self, case: Case, call: Call) -> Call:
-        """The call with the arguments that give its stored outputs. Raises Unsupported where there are none, and
+        """The call with the arguments that give its stored outputs. Raises Unsupported without any, and
         RecordError for a file that cannot be used."""
         if not call.partial:
             return call
@@ -105,7 +105,7 @@ class Completing(Struct, frozen=True):
                 if guess.computed and self.judges_stored:
                     wanted = f"{guess.words} was found by the stored output, and so cannot judge it"
                     raise Unsupported(f"only positional arguments were recorded, and {wanted}", LostArgument.kind)
-                # Outputs that the dump lacks are none that the call may not have.
+                # The call may have outputs that the dump lacks.
                 outputs = call.outputs if stored.keys() == run.outputs.keys() else None
                 tried_with = (
                     f"{guess.words}, which was not recorded and" if guess.words else "them as they stand, which"

@@ -96,8 +96,8 @@ class Question(Protocol):
 class CaseOutcome(Struct, frozen=True):
     """What checking a case leaves, for whoever keeps it until the next case.
 
-    forward is the run of the record that its backward case shares, or why there is none; None where it is used up.
-    worst holds both sides of the worst output, which `save` writes; cause is the error of the function, or of the
+    forward is the run of the record that its backward case shares, or the reason for its absence; None where it is used
+    up. worst holds both sides of the worst output, which `save` writes; cause is the error of the function, or of the
     reference, that the verdict speaks of. subject is the call that was measured, where the run measures; compared has
     all outputs, where the conditions keep them. remarks are notes that stand behind those of all who judge the case.
     """

@@ -33,7 +33,7 @@ def by_statistics(case: Case, runner: CaseRunner) -> Verdict | None:
     lost = {name: spec for name, spec in found.items() if not _is_finite(spec)}
     if lost and not all(_is_finite(spec) is not False for spec in inputs):
         raise Unsupported(f"{', '.join(lost)} is not finite, and neither is an argument", INHERITED)
-    # Those that are beyond their dtype's range in the reference on generated arguments too.
+    # Outputs that are beyond their dtype's range in the reference on generated arguments too.
     normal: set[str] = set()
     if lost and case.direction == "forward" and not call.partial:
         reference = runner.reference(runner.resolved(case, call, runner.arguments(case, call)))

@@ -52,7 +52,7 @@ class Difference(Struct, frozen=True):
         return float(not self.equal) if self.relative_rmse is None else self.relative_rmse
 
     def metrics(self) -> dict[str, Metric]:
-        """Those that are known, by their names."""
+        """The known ones, by their names."""
         found = {name: getattr(self, name) for name in self.__struct_fields__[1:]}
         return {name: value for name, value in found.items() if value is not None}
 
@@ -122,7 +122,7 @@ def said(paired: Paired) -> str:
     near = f"; nearer to float64: {paired.nearer} ({noise} noise ratios)" if paired.nearer else ""
     named = f"; {paired.difference}" if paired.difference else ""
     own = f" error of {paired.suspect}" if paired.suspect else ""
-    return f"{paired.status}{own}, beside {paired.other}{near}{named}"
+    return f"{paired.status}{own}, against {paired.other}{near}{named}"
 
 
 def answer_of(paired: Paired, apart: Sequence[Difference] = ()) -> Answer:

@@ -31,7 +31,7 @@ Draw: TypeAlias = Callable[[AnyArray], AnyArray]
 REDRAWS = 3
 # Draws that tell scatter from what is always the same: their mean has a third of the scatter of one.
 SAMPLES = 8
-# Of the largest value: beside it nothing but a choice shows such a number.
+# Of the largest value: nothing but a choice shows such a number.
 UNTIED = 2.0**-80
 # What moves inputs, drawn before a run begins: not the streams that inputs are drawn from.
 _STREAMS = RandomStreams()
@@ -78,11 +78,11 @@ class PerturbedRuns:
 
     def output(self, name: str, kind: RunKind, count: int) -> list[AnyArray]:
         """One output in `count` runs; fewer where the reference cannot be perturbed that often."""
-        # Beside float64 outputs a float32 run shows nothing of the kernel's own rounding.
+        # With float64 outputs a float32 run shows nothing of the kernel's own rounding.
         less = kind in ("perturbed_less", "moved_slightly")
         if (less or KINDS[kind].rounds == "float32") and self._how.roundoff < 2.0**-24:
             return []
-        # Where less than float64 is the reference, such inputs are those that have not moved.
+        # Where less than float64 is the reference, such inputs have not moved.
         if less and self._reference.way.dtype != "float64":
             return []
         if KINDS[kind].rounds == "borders" and not self._has_borders:
@@ -201,7 +201,7 @@ class PerturbedRuns:
         if self._whole or KINDS[kind].rounds != "between kernels":
             return None
         by_autocast = reference.narrow and not reference.framework.casts(reference.candidate.path)
-        # Do arguments of the narrow dtype stand beside wider ones? What each step rounds to, the call tells.
+        # Do arguments of the narrow dtype stand next to wider ones? What each step rounds to, the call tells.
         narrow = any(leaf.array.dtype.name == self._how.narrow for leaf in reference.leaves.values())
         if not by_autocast and not self._how.written and not (narrow and self._wide()):
             return None

@@ -87,7 +87,7 @@ def sizes_by_float(name: str) -> bool:
 
 
 def with_float32(arguments: Arguments, default: str = "float64") -> Arguments:
-    """Python floats rounded to float32, which kernels of tensors that are no wider compute in. Beside integers a float
+    """Python floats rounded to float32, which kernels of tensors that are no wider compute in. With integers a float
     is of the framework's default dtype."""
     integers = default == "float32" and bool(arguments.tensors) and not arguments.dtypes
     if not any(type(value) is float for _, value in arguments.named) or not (integers or within_float32(arguments)):
@@ -111,7 +111,7 @@ def within_float32(arguments: Arguments) -> bool:
 
 def narrow_dtype(leaves: Mapping[str, Leaf]) -> np.dtype[Any] | None:
     """The dtype of the tensors where all floating ones share one narrower than float32; those of no dimension (an
-    optimizer's steps) promote nothing, and do not count beside others."""
+    optimizer's steps) promote nothing, and do not count if there are others."""
     floats = floats_of(leaves)
     dtypes = {dtype for name, dtype in floats.items() if leaves[name].array.ndim} or set(floats.values())
     only = next(iter(dtypes)) if len(dtypes) == 1 else None
@@ -123,7 +123,7 @@ def has_inexact_floats(arguments: Arguments, dtype: np.dtype[Any]) -> bool:
 
 
 def python_numbers(arguments: Arguments, dtype: np.dtype[Any]) -> frozenset[str]:
-    """The tensors without dimensions that are wider than the dtype of those that have some: they promote nothing, so
+    """The tensors without dimensions that are wider than the dtype of the other tensors: they promote nothing, so
     that a kernel may read them as that dtype, like a Python float. Those in lists count for themselves."""
     least = float_format(dtype).precision
     # The arguments that stand in no list.
@@ -172,7 +172,7 @@ def _filled(call: Call, arguments: Arguments, notes: list[str]) -> Arguments:
             return value
         # Our own capture keeps dtypes and devices: there a hole is what a user asked to leave out.
         if call.surroundings is not None:
-            raise Unsupported(f"{name} was not recorded: the capture was told to keep no such values", "lost argument")
+            raise Unsupported(f"{name} was not recorded: the capture was asked to keep no such values", "lost argument")
         if not outputs:
             raise Unsupported(f"{name} was not recorded and no output tells what it was", "lost argument")
         notes.append(f"{name} was lost; {outputs[0].dtype} gives the recorded output")

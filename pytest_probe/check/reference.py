@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Calls, Framework
 
 
-# Classes of APIs whose results hang on a generator, on memory, or on no tensor, or whose arguments have no parts.
+# Classes of APIs whose results depend on a generator, on memory, or on no tensor, or whose arguments have no parts.
 NEVER_CUT = frozenset(("random", "uninitialised", "factory", "scaled_products"))
 
 
@@ -134,7 +134,7 @@ class ReferenceRuns(Struct, frozen=True):
         except (MemoryError, NoReference, UnsupportedDtype):
             raise
         except Exception as error:
-            advice = "; it gets floating tensors as float64: pass those that it closes over as inputs, too"
+            advice = "; it gets floating tensors as float64: pass the tensors that it closes over as inputs, too"
             advice = advice if "dtype" in said(error) else ""
             raise NoReference(f"the reference raised {exception_line(error)}{advice}") from error
         check_wide(run)
@@ -185,7 +185,7 @@ class ReferenceRuns(Struct, frozen=True):
         arguments, limit = candidate.arguments, inputs.bytes_of_run(self.memory)
         call = candidate.reference, arguments.args, arguments.kwargs
         counted = functools.partial(self.framework.bytes_inside, candidate.name, *call, self.way, limit)
-        # 0 hangs on the memory that is left here, as what is beyond the limit may.
+        # 0 depends on the memory that is left here, as what is beyond the limit may.
         return self._kept(
             candidate,
             ("bytes inside",),

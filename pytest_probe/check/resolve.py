@@ -82,7 +82,7 @@ class Resolved(Struct, frozen=True):
 
 class Resolver(Struct, frozen=True):
     """Finds the calls of records. calls and references are the functions that a project registered, by API; namespaces
-    those that it allows; budget is the FLOP of a contraction from which on only samples of it are computed.
+    the allowed ones; budget is the FLOP of a contraction from which on only samples of it are computed.
     reference_framework makes the calls of the reference, where that is another one."""
 
     framework: Framework
@@ -245,7 +245,7 @@ def _advice(api: str, apis: Iterable[str]) -> str:
         by_name[each] = each
     short = api.rpartition(".")[2]
     close = [short] if short in by_name else [*get_close_matches(api, by_name), *get_close_matches(short, by_name)]
-    # Swapped letters are the commonest slip, and no measure of what two words share knows them.
+    # Swapped letters are the commonest typing error, and no measure of what two words share knows them.
     likeliest = sorted(close, key=lambda name: sorted(name.rpartition(".")[2]) != sorted(short))
     meant = f"; did you mean {by_name[likeliest[0]]}?" if close else ""
     return f"give an API as dumps call it, such as Functional.softmax, or leave it out{meant}"

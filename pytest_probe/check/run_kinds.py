@@ -137,8 +137,8 @@ class SameForEqualValues:
 
 
 class Range(NamedTuple):
-    """The least and the largest value, NaN where one is NaN, and those of the finite values; inf and -inf where there
-    is none."""
+    """The least and the largest value, NaN where one is NaN, and those of the finite values; inf and -inf without
+    one."""
 
     low: float = np.inf
     high: float = -np.inf

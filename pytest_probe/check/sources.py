@@ -85,7 +85,7 @@ class DeviceSource(Struct, frozen=True):
     @contextmanager
     def running(self) -> Iterator[None]:
         """The device runs in here. Raises NoKernel, DeviceMemoryError, DeviceRaised, whose cause is the device's error,
-        or HookFailed where that is none that a call should end with."""
+        or HookFailed where a call should not end with that."""
         try:
             with on_device(), noting_device_memory(self.framework):
                 yield

@@ -92,7 +92,7 @@ class StoredOutputs(Struct, frozen=True):
 
 
 def check_gradients(call: Call) -> None:
-    """Raises Unsupported where the gradients of the arguments were not stored, with those that came in."""
+    """Raises Unsupported where the gradients of the arguments were not stored, with the incoming ones."""
     if call.unrecorded:
         raise Unsupported(call.unrecorded, NotRecorded.kind)
     if call.seeded is None and call.outgoing is None:
@@ -130,7 +130,7 @@ def check_stored(call: Call) -> None:
 
 
 def stored_run(record: Record, call: Call, reference: Reference, files: StoredTensors) -> Run:
-    """What the recorded call returned. What it changed beside that is not in a dump.
+    """What the recorded call returned. What else it changed is not in a dump.
 
     Raises RecordError for a file that cannot be used, Unsupported where an argument was stored after the call.
     """

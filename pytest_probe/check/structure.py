@@ -49,7 +49,7 @@ class OutputPairs(Struct, frozen=True):
 
 
 class PairedOutputs(Struct, frozen=True):
-    """All that the source gave in one direction, and that beside the reference: in one piece, or in samples."""
+    """All that the source gave in one direction, and what the reference gave: in one piece, or in samples."""
 
     replay: BothSides
     actual: Mapping[str, Any]
@@ -68,7 +68,7 @@ def named_gradients(gradients: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
 
 
 def nearest_structure(sides: list[OutputPairs]) -> OutputPairs:
-    """Of the readings of a record the one that the device's results are nearest to, and beside it the other."""
+    """Of the readings of a record the one that the device's results are nearest to, with the other one in it."""
     nearest, *others = sorted(sides, key=lambda item: distance(item.actual, item.expected)) if sides[1:] else sides
     return replace(nearest, other_reading=others[0]) if others else nearest
 
@@ -128,7 +128,7 @@ def forward_sides(replay: BothSides) -> OutputPairs:
 
 
 def changed_and_not_returned(replay: BothSides) -> frozenset[str]:
-    """The arguments that the reference changes, but for those that both sides return: they are judged once, as
+    """The arguments that the reference changes, except arguments that both sides return: they are judged once, as
     outputs."""
     returned = replay.actual.returned.items() & replay.reference.run.returned.items()
     return replay.reference.changed - {argument for _, argument in returned}
@@ -332,7 +332,7 @@ def _trouble(replay: BothSides, demands: Demands, name: str, found: Layout, prom
     """In what an output is not as promised; "" where it is."""
     array = replay.actual.outputs[name]
     floating = is_inexact(array.dtype)
-    # What is no floating number is compared with the reference's own dtype.
+    # All but floating numbers are compared with the reference's own dtype.
     if demands.dtype and floating and found.dtype != promised.dtype and not _narrows(replay, name, found, promised):
         return f'dtype {found.dtype}, the reference gives {promised.dtype} for these arguments; dtype="any" allows it'
     if not found.there and promised.there:

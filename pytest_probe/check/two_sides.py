@@ -34,7 +34,7 @@ TOLD = 16
 # Results inside a call that are tried, and how many of them that change nothing end the search.
 PLACES, IDLE = 40, 8
 # Roundings of one side; what each one explains at least of the elements that are left; and how many results are tried
-# together, those that explain most alone. Chosen; a wrong one explains 2 % by chance.
+# together, beginning with the rounding that explains most alone. Chosen; a wrong one explains 2 % by chance.
 MOST, GAIN, HELPFUL = 3, 0.05, 12
 # Elements of an output: results of that size are kept, one a place. What is larger is judged in pieces, mostly.
 LARGEST = 1 << 18

@@ -31,7 +31,7 @@ class Extremes(Struct, frozen=True):
         kind = _kind(array.dtype.name)
         if not array.size:
             return cls(name, kind, 0, None, None)
-        # A complex number that is not zero is told from others by its modulus alone.
+        # A complex number that is not zero differs from others by its modulus alone.
         wide = np.abs(array) if is_complex(array.dtype) else widen(array) if kind == "float" else array
         low, high = float(wide.min()), float(wide.max())
         known = not (np.isnan(low) or np.isnan(high) or (is_complex(array.dtype) and high))

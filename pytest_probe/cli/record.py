@@ -56,7 +56,7 @@ class Described(Struct, frozen=True):
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """Those that are replayed, then the others."""
+        """The replayed ones, then the others."""
         return (*self.dump.records, *self.dump.compare_only)
 
     def record(self, place: int) -> dict[str, Any]:

@@ -88,8 +88,8 @@ def _decided(device: Row | None, benchmark: Row | None, standard: str) -> Decisi
 
 
 def _alone(device: Row) -> RuleVerdict | None:
-    """The device's own verdict on an output that has no one right value, as of a random API: its distance from the
-    reference says nothing, nor does a benchmark's. None where the two are to be compared."""
+    """The device's own verdict on an output that has no one right value, for example of a random API: its distance from
+    the reference says nothing, nor does a benchmark's. None where the two are to be compared."""
     if device.judge in _BY_VALUE:
         return None
     no_value = _NO_VALUE & classes_of(frameworks.signatures().canonical(device.api))

@@ -1,7 +1,7 @@
 """Two devices' outputs of the same calls compared without a reference: `pytest-probe compare --direct`, which writes
 accuracy_checking_result_*.csv and accuracy_checking_details_*.csv in PaddleAPEX's columns.
 
-An output is judged beside another device's by PaddleAPEX's flow, msprobe's rules, torch.testing's tolerances, or equal
+An output is judged on another device's by PaddleAPEX's flow, msprobe's rules, torch.testing's tolerances, or equal
 bits.
 """
 

@@ -112,7 +112,7 @@ OF_RESULTS = {
 
 class Log(Struct, frozen=True):
     """Lines by the name that both sides have for them. file: PaddleAPEX's log, None of a --probe-out; unread: the
-    numbers of lines that are none."""
+    numbers of lines without one."""
 
     lines: Mapping[str, Measured]
     command: str

@@ -55,7 +55,7 @@ def worst(statuses: Iterable[str], default: str = "SKIP") -> str:
 
 
 class CallStatuses(Struct):
-    """The status of each API call by direction, and the message of those that have one: a table of a tool's results."""
+    """The status of each API call by direction, and its message, if it has one: a table of a tool's results."""
 
     by_call: dict[str, dict[str, str]] = field(default_factory=dict)
     messages: dict[str, str] = field(default_factory=dict)

@@ -75,8 +75,8 @@ def registered(module: str) -> Registry:
 
 
 def _of_file(path: Path) -> ModuleType:
-    """A file as a module of its own name, or of a longer one where another module has that, as conftest has. What lies
-    beside the file it can import."""
+    """A file as a module of its own name, or of a longer one where another module has that, as conftest has. It can
+    import what lies next to the file."""
     name = path.stem if path.stem not in sys.modules else f"{path.stem}_of_{path.parent.name}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -110,7 +110,7 @@ class TwoCalls(Question):
 
 
 def _beside(checker: Checker, a: CaseOutcome, b: CaseOutcome, name_of_b: str) -> CaseOutcome:
-    """The verdict on both sides, and what they are beside one another."""
+    """The verdict on both sides, and what they are compared with one another."""
     verdicts = {"A": a.verdict, "B": b.verdict}
     wrong = [side for side, verdict in verdicts.items() if verdict.verdict == "error"]
     worse = max(verdicts, key=lambda side: _WEIGHT[verdicts[side].verdict])

@@ -34,7 +34,7 @@ class Framework(Type):
         found = [module for name, module in frameworks.MODULES.items() if not frameworks.unavailable(name)]
         if given.text not in frameworks.MODULES.values():
             near = suggestion(found, given.text)
-            raise given.wrong(f"give one of those that are installed here: {', '.join(found) or 'none is'}{near}")
+            raise given.wrong(f"give an installed one: {', '.join(found) or 'none is'}{near}")
         missing = frameworks.unavailable(frameworks.named(given.text))
         if missing:
             raise given.wrong(f"{missing}; installed here: {', '.join(found) or 'none'}")

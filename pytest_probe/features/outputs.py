@@ -57,7 +57,7 @@ class OutputsOfTwo(Feature, Question):
     def header(self) -> Iterable[str]:
         device, benchmark = self._sides
         yield (
-            f"probe: outputs of {len(device.calls):,} calls beside {len(benchmark.calls):,}, "
+            f"probe: outputs of {len(device.calls):,} calls against {len(benchmark.calls):,}, "
             f"{check_common(device, benchmark):,} on both sides"
         )
         known, compared = self._calls

@@ -1,7 +1,7 @@
 """--probe-timeout: a case that takes longer ends its process, which is the only end of a kernel that hangs.
 
 Native code that hangs holds the GIL, so that no Python thread can end it. An alarm of the system can: faulthandler
-writes the stacks then, and the signal ends the process. Where there is none, or others use it, faulthandler's timer
+writes the stacks then, and the signal ends the process. Without an alarm, or if others use it, faulthandler's timer
 does the same; it is a thread that each case has to start and to wait for.
 
 Without workers a small process copies the stacks from a file, because nobody else could say later that it was the

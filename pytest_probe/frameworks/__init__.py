@@ -58,7 +58,7 @@ def unavailable(name: str, *, stored: bool = False) -> str:
 
 
 def _needed(name: str, stored: bool) -> tuple[str, ...]:
-    """The frameworks that calls of this one need: those that run them, and those that judge them."""
+    """The frameworks that calls of this one need: the ones that run them, and the ones that judge them."""
     judging = JUDGED_BY.get(name, name)
     return (judging,) if stored or judging == name else (name, judging)
 

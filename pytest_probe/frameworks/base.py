@@ -200,8 +200,8 @@ class Devices(Protocol):
         """The accelerator that the framework finds, else "cpu"."""
 
     def device(self, name: str, option: str = "--probe-device") -> Device:
-        """The framework's own device of that name. Raises SettingsError, of the option that named it, where there is
-        none."""
+        """The framework's own device of that name. Raises SettingsError, of the option that named it, without
+        one."""
 
     def host(self) -> Device:
         """The CPU, on which evidence is computed."""
@@ -397,8 +397,8 @@ class References(Protocol):
 
     def reference(self, api: str, bound: BoundCall) -> Callable[..., Any] | None:
         """The formula of a recorded API ("NPU.npu_swiglu") that the framework itself has no float64 function of; None
-        for any other. bound: the arguments, in their own dtypes. Raises NoReference where it is known why there is
-        none, BrokenCall where the arguments are none that the API takes."""
+        for any other. bound: the arguments, in their own dtypes. Raises NoReference for a known reason, BrokenCall
+        where the API does not take these arguments."""
         return None
 
     def as_single(self, function: Callable[..., Any], largest: float, name: str) -> Callable[..., Any]:

@@ -104,7 +104,7 @@ class StoredTensors(Struct, frozen=True):
     def _find(self, spec: TensorSpec, among: tuple[Path, ...], error: Callable[[str, str], RecordError]) -> Path:
         name = spec.data_name or ""
         if name in ("", ".", "..") or Path(name).name != name or any(mark in name for mark in "/\\\0"):
-            raise error(f"data_name {name!r}", "the bare name of a file beside the dump")
+            raise error(f"data_name {name!r}", "the bare name of a file next to the dump")
         for folder in among:
             path = folder / name
             if archive.is_file(path):
@@ -263,7 +263,7 @@ def build(
 
 
 def _stream(path: str) -> str:
-    """The name of an argument's random numbers, which seeds of recorded runs hang on."""
+    """The name of an argument's random numbers, which seeds of recorded runs depend on."""
     root, _, rest = path.partition(".")
     return f"args.{rest}" if root == "input" else path
 

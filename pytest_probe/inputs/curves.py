@@ -103,7 +103,7 @@ class Curve(Draw):
         return float(np.sum(factors * self._means[: len(factors)]))
 
     def _power_sums(self, start: int, stop: int, out: Float64Array) -> None:
-        """Those of each block, a row each, by NumPy's own sums: those of the library that `dot` calls hang on the
+        """Those of each block, a row each, by NumPy's own sums: those of the library that `dot` calls depend on the
         machine and on threads."""
         if kernel.compiled is not None:
             kernel.compiled.power_sums(*self._given, start, stop - start, out.ctypes.data)

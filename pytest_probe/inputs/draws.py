@@ -196,7 +196,7 @@ class Uniforms:
             np.less(numbers[: block.size], share, out=block)
 
     def _go_to(self, bits: Any, place: int) -> None:
-        """Each count gives four numbers, of which the generator holds those that nobody has taken."""
+        """Each count gives four numbers, of which the generator holds the ones that nobody has taken."""
         beyond = place - (_HELD - self._state["buffer_pos"])
         if beyond < 0:
             bits.state = {**self._state, "buffer_pos": self._state["buffer_pos"] + place}
@@ -281,7 +281,7 @@ class Merged(Written):
 
 
 class Rows(Written):
-    """Rows of a width, of which those that are marked have one number each; the others have the numbers of a draw."""
+    """Rows of a width, of which the marked ones have one number each; the others have the numbers of a draw."""
 
     def __init__(self, marked: BoolArray, numbers: Float64Array, others: Draw) -> None:
         self.size = 0

@@ -41,7 +41,7 @@ class RoleCall:
         self.call = call
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor argument; () where it is none."""
+        """The shape of a tensor argument; () for anything else."""
         value = self.get(name)
         return value.shape if isinstance(value, TensorSpec) else ()
 
@@ -71,7 +71,7 @@ def always(role: Role) -> RoleRule:
     return lambda asked, spec: role
 
 
-# What the table itself applies: the tensors in a subscript, and those that give a size, alone or in a list.
+# What the table itself applies: the tensors in a subscript, and tensors that give a size, alone or in a list.
 subscript, size = always(Size()), always(Size())
 
 
@@ -206,7 +206,7 @@ def _unpooled(asked: RoleCall, spec: TensorSpec, dimensions: int) -> tuple[int, 
 
 
 def _each_of(value: object, dimensions: int) -> list[int] | None:
-    """One number a dimension; None for what is none."""
+    """One number a dimension; None for anything else."""
     values = list(value) if isinstance(value, (list, tuple)) else [value] * dimensions
     numbers = [each for each in values if type(each) is int]
     return numbers if len(numbers) == len(values) == dimensions else None

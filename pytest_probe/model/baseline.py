@@ -105,5 +105,5 @@ def _rounded(value: Any) -> Any:
 
 
 def number(value: Number) -> float:
-    """The number behind a metric; NaN where there is none."""
+    """The number behind a metric; NaN without one."""
     return math.nan if value is None else float(value)

@@ -151,7 +151,7 @@ class Evidence:
         return self.runs("float32_steps", count)
 
     def single(self) -> AnyArray | None:
-        """By the CPU's float32 kernels, on exact inputs; None where there are none."""
+        """By the CPU's float32 kernels, on exact inputs; None without any."""
         return next(iter(self.runs("single", 1)), None)
 
     def added(self, order: Order) -> AnyArray | None:
@@ -198,7 +198,7 @@ class Evidence:
 
     def rounded_operands(self, *, carried: bool) -> list[AnyArray]:
         """The reference that a user wrote on exact inputs, with the operands of each product rounded to the case's
-        16-bit dtype; carried: what a recurrence hands on, too. None where the reference is a framework's own call, or
+        16-bit dtype; carried: what a recurrence passes on, too. None where the reference is a framework's own call, or
         has the name of one."""
         return self.runs("carried_operands" if carried else "rounded_operands", 1)
 
@@ -219,7 +219,7 @@ class Evidence:
         return None
 
     def cpu_result(self) -> AnyArray | None:
-        """The output of the framework's own CPU kernel in the case's dtype; None where there is none."""
+        """The output of the framework's own CPU kernel in the case's dtype; None without one."""
         return None
 
     def own_result(self) -> OwnResult | None:
@@ -229,11 +229,11 @@ class Evidence:
 
     def reference_on_cpu(self) -> AnyArray | None:
         """What the reference's function gives by the CPU's kernels in the case's dtype, whatever the device and its
-        function are; None where there is none."""
+        function are; None without one."""
         return None
 
     def kernels_inside(self) -> KernelsInside | None:
-        """What a function of the user's gives on the framework's CPU; None beside another device, and where no kernel
+        """What a function of the user's gives on the framework's CPU; None on another device, and where no kernel
         of the framework's own inside it rounds to 16 bit in steps."""
         return None
 
@@ -363,11 +363,11 @@ class Comparison(Struct, frozen=True):
         return replace(self, case=replace(self.case, call=call))
 
     def with_reference(self, change: Callable[[AnyArray], AnyArray]) -> Comparison:
-        """The same beside a reference that is changed, and its runs alike."""
+        """The same compared with a reference that is changed, and its runs alike."""
         return replace(self, expected=change(self.expected), evidence=self.evidence.transformed(change))
 
     def moved_by(self, by: AnyArray) -> Comparison:
-        """The same beside a reference that is larger by that, where it is a number."""
+        """The same compared with a reference that is larger by that, where it is a number."""
         by = np.where(np.isfinite(by), by, 0.0)
         return self.with_reference(lambda run: run + by) if by.any() else self
 

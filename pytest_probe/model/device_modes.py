@@ -27,7 +27,7 @@ class Mode(Struct, frozen=True):
     concern. cut: what is cut towards zero: both operands, one of them, or sums of products, which lose a roundoff with
     each term, in `chunks` pieces. flush: subnormal float32 numbers are zero; fine: inside kernels as well.
     approximate: exp, log, sin and their like are off by what CUDA's fast intrinsics may err. carried: what a recurrence
-    hands on, h in h = a h + b, is rounded to `bits` as well. short: significand bits of sums of products: `terms` at a
+    passes on, h in h = a h + b, is rounded to `bits` as well. short: significand bits of sums of products: `terms` at a
     time, and the sum so far, are cut to those of the largest of them; promoted: after so many places the sum goes on in
     float32, 0 for never.
     """
@@ -54,7 +54,7 @@ class Behaviour(Struct, frozen=True):
     Of operands that are rounded only the size of the error is known: how a device breaks ties, transforms them and
     splits a sum is its own choice. Each variant is such a size. sampled: other rounding is known by size only, too, so
     that variants are samples of it and no reference. cuts: results are cut to their dtype where others round. dtypes
-    are those of the outputs that it concerns, classes those of the APIs, all where there is none, and others those that
+    are those of the outputs that it concerns, classes those of the APIs, all if empty, and others those that
     it does not. centred: samples have a direction, so that their mean is what the device errs around.
     """
 

@@ -33,16 +33,14 @@ class TensorSpec(Struct, frozen=True):
     nan, inf and true count elements (inf: of both signs, negative_inf: of one), None where the dump has none.
     zeros is the share of elements that are zero, mode the most frequent other finite value and its share,
     constant_rows the share of rows (along the last dimension) whose elements are equal, and the value where those
-    rows have the same one. zeros is None where the dump tells none of the three; beside it None means that there is
-    none. blocks are there for numbers whose scales stand beside them in the call. stride is in elements, None where
-    they lie in order; address is where the first one lay: views of the same memory have the same one.
-    values are the elements in their order, where the dump has them in addition to the statistics, as of few integers.
-    data_name is the file that holds the values, as a bare name; None where only statistics were kept. data_key is the
-    tensor's name in a file that holds many, "" for a file of its own.
-    checksum is the dump's text for the bytes of the values, "" where it has none: equal bytes have equal ones, if one
-    release of one tool wrote both.
-    ndarray: it was no tensor, but an array of NumPy's. place is where the dump tells of it ("line 7"), "" where its
-    path in the entry says that.
+    rows have the same one. zeros is None where the dump tells none of the three; otherwise None means that it has no
+    such value. blocks are there for numbers whose scales stand next to them in the call. stride is in elements, None
+    where they lie in order; address is where the first one lay: views of the same memory have the same one. values are
+    the elements in their order, where the dump has them in addition to the statistics, as of few integers. data_name is
+    the file that holds the values, as a bare name; None where only statistics were kept. data_key is the tensor's name
+    in a file that holds many, "" for a file of its own. checksum is the dump's text for the bytes of the values, ""
+    where it has none: equal bytes have equal ones, if one release of one tool wrote both. ndarray: it was no tensor,
+    but an array of NumPy's. place is where the dump tells of it ("line 7"), "" where its path in the entry says that.
     """
 
     dtype: str
@@ -146,9 +144,9 @@ Gradients: TypeAlias = "Mapping[str, TensorSpec | None]"
 class Surroundings(Struct, frozen=True):
     """What a capture of ours knows of a call in addition to its arguments, where others leave it to be guessed.
 
-    autocast is the dtype that each kind of device was under ("cpu": "bfloat16"); where none was, there is none. default
-    is what the program had made torch's default dtype, "" where that was as ever. grad tells whether gradients were
-    recorded, as they are not under no_grad.
+    autocast is the dtype that each kind of device was under ("cpu": "bfloat16"); it has no entry for a device without
+    one. default is what the program had made torch's default dtype, "" where that was as ever. grad tells whether
+    gradients were recorded, as they are not under no_grad.
     """
 
     autocast: Mapping[str, str] = field(default_factory=dict)
@@ -241,8 +239,8 @@ class Dump(Struct, frozen=True):
 
     compare_only are records that another dump's are compared with and that nothing replays, as those of modules: decode
     gives what their entries have, where there is no forward entry the gradients alone.
-    notes are remarks for the header (unknown keys, duplicate entries), damage is what makes the dump fail as a whole
-    beside its good records, skipped names the entries that are no API calls, by kind ("Module entries": 12).
+    notes are remarks for the header (unknown keys, duplicate entries), damage is what makes the dump fail as a whole,
+    in addition to its good records, skipped names the entries that are no API calls, by kind ("Module entries": 12).
     data_dirs are the folders in which `data_name` is looked up, in order; links in them lead nowhere outside the dump's
     folder, unless anywhere says that the user chose them. gradient_dirs are those of the files of gradients, where a
     format keeps them apart. fields says what the format calls the places of tensors. observed gives all gradients

@@ -67,7 +67,7 @@ class TableTensor(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TableRow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tensor of A beside that of B, None where B has none; and what each tool prints of both (see dump_metrics)."""
+    """A tensor of A and that of B, None where B has none; and what each tool prints of both (see dump_metrics)."""
 
     a: TableTensor
     b: TableTensor | None = None
@@ -77,7 +77,7 @@ class TableRow(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Paired(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A call of side A beside that of side B.
+    """A call of side A and that of side B.
 
     other names B's entry. suspect is the side whose error is its own, "A", "B" or "A and B", nearer the side that is
     nearer to float64; noise_a and noise_b are the noise ratios of both sides' worst outputs. difference names what the

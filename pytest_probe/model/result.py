@@ -164,9 +164,9 @@ class OutputResult(msgspec.Struct, frozen=True, omit_defaults=True):
 class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of one item. The order of the fields is that of a line of `results.jsonl`.
 
-    api is the namespace and API ("Functional.linear"), dtype what the case ran in, duration seconds; gate what it is
-    beside a baseline, where the run has one; folded counts the records that are alike, of which this is the first;
-    time and memory are there where the run measures them. place is that of the record in its dump, from 0,
+    api is the namespace and API ("Functional.linear"), dtype what the case ran in, duration seconds; gate how it
+    compares with a baseline, where the run has one; folded counts the records that are alike, of which this is the
+    first; time and memory are there where the run measures them. place is that of the record in its dump, from 0,
     module the path of the module that made the call, and details what a report shows, for errors, warnings and the
     worst of the others, each where the run makes plots. answers are those to what the run asks besides.
     parts are the seconds of what the check did ("inputs", "device", "reference", "runs", "judge"), of duration.
@@ -280,7 +280,7 @@ def plain(value: Any) -> Any:
 
 
 def number(value: Any) -> float:
-    """The number behind a metric of a result; NaN where it is none."""
+    """The number behind a metric of a result; NaN if it has no number."""
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -291,7 +291,7 @@ def rank(value: float) -> float:
     return math.inf if math.isnan(value) else value
 
 
-# Calls of a search that end their process: what is announced before each, and what is known of those that did.
+# Calls of a search that end their process: what is announced before each, and what is known of the ones that did.
 
 
 # How the notes of a search begin, which a run's summary shows.

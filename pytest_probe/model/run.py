@@ -106,7 +106,7 @@ class BoundCall(Struct, frozen=True):
         return self.given[name] if name in self.given else self.defaults.get(name)
 
     def at(self, path: str) -> Any:
-        """The argument at a place of the call ("input.1"); None where there is none."""
+        """The argument at a place of the call ("input.1"); None without one."""
         return next(
             (self.given[name] for name, place in self.paths.items() if place == path and name in self.given), None
         )
@@ -195,7 +195,7 @@ Kernel: TypeAlias = tuple[str, bool]
 
 
 # What kernels of an accelerator a call is made of: each rounds once; attention's as well, which is not fused; or the
-# framework's own that compute in 16 bit inside; or those that an autocast of the recorded kind of device casts for.
+# framework's own that compute in 16 bit inside; or kernels that an autocast of the recorded kind of device casts for.
 Composition: TypeAlias = Literal["composed", "separate", "stepwise", "cast"]
 # In how many orders such a kernel may multiply three factors.
 PRODUCTS = 3
@@ -206,12 +206,12 @@ class Steps(Struct, frozen=True):
     library functions are off by what seed draws. wide names the arguments that are wider than dtype themselves. own:
     the call runs in its own dtypes, as under an autocast inside it, each kernel's results being float64's, rounded
     once; elsewhere: its kernels are an accelerator's, and which, seed their order of factors, atomic: with sums by
-    atomic additions; products: of 16-bit operands, also where the CPU has those in float32. kernels are those that
-    run in the call's own dtypes; what they compute in float32 is not rounded to dtype. by_chance: what is no number
-    of dtype becomes either neighbour. computed: what is rounded was computed in float32, and is off by what seed
-    draws. overflows: fine steps may lead beyond the dtype's range. order: sums are added in float32 in that order, and
-    functions are rounded correctly. places: only results of these numbers are rounded, counted from 0 as the call makes
-    them; None: all."""
+    atomic additions; products: of 16-bit operands, also where the CPU has those in float32. kernels run in the
+    call's own dtypes; what they compute in float32 is not rounded to dtype. by_chance: a
+    value between two numbers of dtype becomes either neighbour. computed: what is rounded was computed in float32, and
+    is off by what seed draws. overflows: fine steps may lead beyond the dtype's range. order: sums are added in float32
+    in that order, and functions are rounded correctly. places: only results of these numbers are rounded, counted from
+    0 as the call makes them; None: all."""
 
     dtype: str
     fine: bool
@@ -289,8 +289,8 @@ class MeasuredCall(Struct, frozen=True):
 
 
 class MemoryUse(Struct, frozen=True):
-    """Bytes that a call held at its peak beyond what was there before it, and those that are left while its result is;
-    source says what counted them."""
+    """Bytes that a call held at its peak beyond what was there before it, and the bytes that are left while its result
+    is; source says what counted them."""
 
     peak: int
     growth: int

@@ -168,7 +168,7 @@ def _inferred(call: BoundCall, side: str, scales: AnyArray, shape: tuple[int, in
 
 
 def scaling_of_values(shape: tuple[int, int], scales: tuple[int, ...], dtype: str) -> Scaling | None:
-    """How a matrix of this shape is scaled that has scales of a shape and dtype beside it; None where no recipe has
+    """How a matrix of this shape is scaled that has scales of a shape and dtype; None where no recipe has
     such scales."""
     names = [_BY_DTYPE[dtype]] if dtype in _BY_DTYPE else [name for name in RECIPES if RECIPES[name].scales == (dtype,)]
     orders: tuple[Order, ...] = ("grid", "swizzled") if dtype in _BY_DTYPE else ("grid",)

@@ -18,11 +18,11 @@ class Detects(msgspec.Struct, frozen=True, omit_defaults=True):
     """The smallest errors of an output that its judge would have found.
 
     scale is the relative error of all elements, at least one roundoff of the dtype; None where an error of 100 % is
-    not found, as of an output that is all zero. element is the error of one element that is as large as the output's
-    RMS, row that of each element of one row along the last dimension, both in ulps of the element, one at least; row is
-    None without rows. terms is how many terms are added for one element, None where that is not known or is one;
-    without one of them an element of equal terms is 1 / terms too small: term says whether that would be found in all
-    elements.
+    not found, for example because the output is all zero. element is the error of one element that is as large as the
+    output's RMS, row that of each element of one row along the last dimension, both in ulps of the element, one at
+    least; row is None without rows. terms is how many terms are added for one element, None where that is not known or
+    is one; without one of them an element of equal terms is 1 / terms too small: term says whether that would be found
+    in all elements.
     """
 
     scale: float | None
@@ -131,7 +131,7 @@ class Diagnosis(Struct, frozen=True):
 
 
 class Basis(Struct, frozen=True):
-    """What a standard measured, and of which comparison. All are equal: verdicts are told apart by what they say."""
+    """What a standard measured, and of which comparison. All are equal: verdicts differ by what they say."""
 
     comparison: object
     measured: Any

@@ -194,7 +194,7 @@ def not_close(a: AnyArray, b: AnyArray, dtypes: Iterable[str]) -> str:
 
 
 def equal_bits(a: AnyArray, b: AnyArray) -> float:
-    """The share of elements that have the same bits; of two dtypes, of those that have the same value. 1 of none."""
+    """The share of elements that have the same bits; of two dtypes, the share with the same value. 1 of none."""
     if not a.size:
         return 1.0
     same = 0

@@ -11,8 +11,8 @@ from msgspec import Struct
 from pytest_probe.numerics.dtypes import AnyArray, Float64Array, is_complex, is_inexact, widen
 from pytest_probe.numerics.ulp import ulp_distance
 
-# The range of the bins: below 2**-16 units a distance is none, and from 2**63 on all are alike. Of numbers that are no
-# distances only 0 is none.
+# The range of the bins: below 2**-16 units a distance is zero, and from 2**63 on all are alike. Of numbers that are no
+# distances only 0 is zero.
 LEAST_EXPONENT, MOST_EXPONENT = -16, 63
 LEAST_OF_ALL = -1074
 # Values that a histogram counts; from a larger array, evenly spaced values and the largest.

@@ -16,7 +16,7 @@ from pytest_probe.system.process import load_extension
 REVISION = 5
 # Dtypes that it knows, by their numbers.
 DTYPES = {"bfloat16": 0, "float16": 1, "float32": 2, "float64": 3}
-# Those that it rounds to.
+# The dtypes that it rounds to.
 WRITTEN = ("bfloat16", "float32", "float64")
 
 compiled, _ = load_extension("pytest_probe.numerics._kernel", REVISION)
@@ -25,9 +25,9 @@ compiled, _ = load_extension("pytest_probe.numerics._kernel", REVISION)
 def describe(
     actual: AnyArray, expected: AnyArray, layout: FloatFormat
 ) -> tuple[float, float, float, float, float] | None:
-    """Of an output beside its reference: the largest error, its largest share of the reference, the largest and the sum
-    in ulps of the layout, and how many elements are not the reference rounded. None where the kernel does not know
-    that: of what is no real float or not contiguous, and where something is not finite."""
+    """Of an output compared with its reference: the largest error, its largest share of the reference, the largest and
+    the sum in ulps of the layout, and how many elements are not the reference rounded. None where the kernel does not
+    know that: unless the array is of real floats and contiguous, and where something is not finite."""
     if compiled is None or not (actual.flags.c_contiguous and expected.flags.c_contiguous):
         return None
     sides = _sides(actual, expected, layout)
@@ -40,7 +40,7 @@ def opened(
 ) -> BoolArray | None:
     """Where the error of an output, less half an ulp of the layout, is more than limit times what an element is
     granted: a roundoff of the reference, or least where that is more; and each error where the reference is 0. None
-    where the kernel does not know that: of what is no real float, and beyond the layout's range."""
+    where the kernel does not know that: for anything but real floats, and beyond the layout's range."""
     actual, expected = np.ascontiguousarray(actual), np.ascontiguousarray(expected)
     sides = None if compiled is None else _sides(actual, expected, layout)
     if compiled is None or sides is None:

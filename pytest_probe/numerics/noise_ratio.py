@@ -343,7 +343,7 @@ def _allowed(
 
 
 def root_mean_square(values: AnyArray, weights: AnyArray | None = None) -> float:
-    """The RMS of finite, non-negative values, without overflow; 0 where there are none. weights: how many values of a
+    """The RMS of finite, non-negative values, without overflow; 0 without any. weights: how many values of a
     whole each stands for, None: as many as any other."""
     largest = float(values.max(initial=0.0))
     if not largest:

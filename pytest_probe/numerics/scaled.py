@@ -123,7 +123,7 @@ def places(recipe: Recipe, shape: tuple[int, int], order: Order) -> IntArray:
 
 
 def stored_count(recipe: Recipe, shape: tuple[int, int], order: Order) -> int:
-    """How many scales are stored, those that pad included."""
+    """How many scales are stored, padding included."""
     rows, columns = recipe.blocks(shape)
     if order == "swizzled":
         return _blocks(rows, TILE_ROWS) * TILE_ROWS * _blocks(columns, TILE_COLUMNS) * TILE_COLUMNS
@@ -200,9 +200,9 @@ def dequantized(
 
 
 class BlockStatistics(Struct, frozen=True):
-    """Of one matrix. Shares are of 1; clipped: numbers of the dtype's largest magnitude, flushed: those that are zero,
-    as because they were too small for their block's scale; the largest share of any block for itself. binades: log2 of
-    the largest scale over the smallest that is not zero; not_finite: scales that are NaN or inf."""
+    """Of one matrix. Shares are of 1; clipped: numbers of the dtype's largest magnitude, flushed: zeros, for example
+    because they were too small for their block's scale; the largest share of any block for itself. binades: log2 of the
+    largest scale over the smallest that is not zero; not_finite: scales that are NaN or inf."""
 
     blocks: int
     binades: float

@@ -44,7 +44,7 @@ class Measures(Struct, frozen=True):
     small_value_error_ratio: share of the small elements with err > small_atol [小值域错误占比]; 0 where none is small.
     error_balance: |#(d > b) - #(d < b)| / N with b rounded to d's dtype first [误差均衡性]. None for complex.
     inf_nan_error_ratio: share of the elements where d, or b in d's dtype, is NaN or inf, that are not both NaN and
-    differ by more than rtol once clipped to the finite range [inf/nan错误率]; 0 where there are none.
+    differ by more than rtol once clipped to the finite range [inf/nan错误率]; 0 without any.
     rel_error_ratio: share of the normal elements with rel > rtol [相对误差错误率]; 0 where none is normal.
     abs_error_ratio: share of the small elements with err > absolute_atol [绝对误差错误率]; 0 where none is small.
     ulp_max, ulp_mean: of err in ULP [ULP误差最大值, ULP误差平均值]; ulp_over_ratio: share beyond ulp_threshold

@@ -274,7 +274,7 @@ class ProbeFixture(_Checks):
         return verdict
 
     def _beside(self, pairs: Callable[[], tuple[Case, ...]], name: str) -> Callable[[Case], CaseOutcome]:
-        """Checks a case beside that of a second function, of the same direction; name is that function's."""
+        """Checks a case and that of a second function, of the same direction; name is that function's."""
         calls = imported(TWO_CALLS)(*(self._checker.changed(keeps_sides=True) for _ in range(2)), name)
         others = cache(lambda: {case.direction: case for case in pairs()})
 

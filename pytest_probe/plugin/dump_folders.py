@@ -25,8 +25,8 @@ _CAPTURED = re.compile(r"(step|rank|proc)\d*")
 
 
 class DumpFolders:
-    """Which folders are data. dumps are files and folders as they were given, others the paths that pytest collects
-    beside them: what lies there, and where pytest was started, it would go to without a dump."""
+    """Which folders are data. dumps are files and folders as they were given, others the further paths that pytest
+    collects: what lies there, and where pytest was started, it would go to without a dump."""
 
     def __init__(self, config: pytest.Config, dumps: Iterable[Path], others: Iterable[Path]) -> None:
         # The folder whose conftests are the project's. Where no file marks it, pytest's rootdir is whatever lies above
@@ -94,7 +94,7 @@ def _absolute(base: Path, arg: str) -> Path:
 
 
 def _asked(base: Path, texts: Iterable[str]) -> list[Path]:
-    """The dumps that the option names; where there are none the settings say so later."""
+    """The dumps that the option names; without any the settings say so later."""
     found = []
     for text in texts:
         with suppress(DumpError):

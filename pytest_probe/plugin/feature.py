@@ -136,7 +136,7 @@ class Feature:
 
     @property
     def machines(self) -> Machines | None:
-        """Those that the items run on; None for this one."""
+        """The devices that the items run on; None for this one."""
         return None
 
     def for_workers(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ _LISTED, _DEFAULT = 20, "fE"
 
 class GroupedFailures:
     """What the failing items of dumps have in common; the failures of tests stay as they are. kept is the file that
-    keeps all results, "" where there is none."""
+    keeps all results, "" without one."""
 
     def __init__(self, kept: str = "") -> None:
         self._members: dict[str, GroupMember] = {}

@@ -119,7 +119,7 @@ class _Hooks:
         return hook
 
     def _less(self, hook: Any, plugins: Sequence[object]) -> Any:
-        """The hook without these plugins, and without those that the relay leaves out."""
+        """The hook without these plugins, and without the ones that the relay leaves out."""
         kept = {implementation.plugin for implementation in hook.get_hookimpls()}
         every = getattr(self._plugins.hook, hook.name).get_hookimpls()
         others = {implementation.plugin for implementation in every} - kept

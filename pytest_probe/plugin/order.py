@@ -1,4 +1,4 @@
-"""The order in which items run, which of them run here, and the list of those that were selected."""
+"""The order in which items run, which of them run here, and the list of the selected ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def arrange(probe: ProcessSession, session: pytest.Session, items: list[pytest.I
 
 
 def sharing_runs(items: Iterable[pytest.Item]) -> list[list[pytest.Item]]:
-    """The items in their order, but those that share a run follow the first of them."""
+    """The items in their order, but items that share a run follow the first of them."""
     groups: dict[object, list[pytest.Item]] = {}
     for item in items:
         key = item.run_key if isinstance(item, NoticeItem) else id(item)

@@ -22,7 +22,7 @@ SURE = 3.0
 
 
 def configure(config: pytest.Config, probe: ProcessSession, *, distributes: bool) -> None:
-    """In the process that reports, and in those that run items."""
+    """In the process that reports, and in processes that run items."""
     worker = getattr(config, "workerinput", None)
     if worker is None and not config.option.collectonly:
         config.pluginmanager.register(Begin(config, probe, distributes=distributes), "probe-begin")

@@ -1,4 +1,4 @@
-"""The dumps of a run: those that were given, as they were read, and what they are called."""
+"""The dumps of a run: the given ones, as they were read, and what they are called."""
 
 from __future__ import annotations
 
@@ -173,14 +173,14 @@ class RunDumps:
         return {folder: tuple(paths) for folder, paths in found.items()}
 
     def know(self, path: Path) -> None:
-        """Count a dump that pytest found itself among those that were given."""
+        """Count a dump that pytest found itself among the given ones."""
         if path not in self._known:
             self._known.add(path)
             self._labels.clear()
 
     @property
     def known(self) -> Sequence[Path]:
-        """The given ones, and those that pytest found itself."""
+        """The given ones, and the ones that pytest found itself."""
         return *self.paths, *sorted(self._known - set(self.paths))
 
     def label(self, path: Path) -> str:

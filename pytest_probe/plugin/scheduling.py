@@ -25,7 +25,7 @@ _DIRECTION = re.compile(r"\.(forward|backward)(?=\[[^\[\]]*\]$|$)")
 
 
 class CostlyFirst(LoadScheduling):  # type: ignore[misc]
-    """Gives each worker few items at a time, and those that share a run to the same one."""
+    """Gives each worker few items at a time, and items that share a run to the same one."""
 
     def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
         super().__init__(config, log)

@@ -97,12 +97,12 @@ class ProcessSession:
 
     @property
     def standards(self) -> Mapping[str, str]:
-        """Those that features judge by, with what each looks at."""
+        """The standards that features judge by, with what each looks at."""
         return {name: words for feature in self.features for name, words in feature.standards.items()}
 
     @property
     def machines(self) -> Machines | None:
-        """Those that the items run on; None for this one."""
+        """The devices that the items run on; None for this one."""
         return next((feature.machines for feature in self.features if feature.machines is not None), None)
 
     @property
@@ -202,7 +202,7 @@ class ProcessSession:
 
     @cached_property
     def shared_devices(self) -> tuple[str, ...]:
-        """The devices that workers share out: those that were named, or all of the one kind. Empty for the default
+        """The devices that workers share out: the named ones, or all of the one kind. Empty for the default
         device where that is one alone."""
         if len(self.settings.devices) > 1:
             return self.settings.devices

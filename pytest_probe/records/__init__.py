@@ -70,7 +70,7 @@ _KNOWN_FORMATS = (
 )
 # Files of one folder are called alike.
 _ALIKE = 0.7
-_FORWARD_ADVICE = "give the forward_info file beside it"
+_FORWARD_ADVICE = "give the forward_info file next to it"
 _LINES_ADVICE = 'give lines as paddle.add(Tensor([2, 3],"float32"), 1.0, )'
 # Bounded, as keys of real files are: an unbounded search for a key takes quadratic time.
 _TEXT = r'[^"\\]{0,300}'
@@ -95,7 +95,7 @@ _OTHER_FILES: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (
         re.compile(rf'\{{\s*{_KEY}"\s*:\s*\[\s*(?:\[\s*{_KEY}"|"File )'),
         "is the stack file of a dump, not the dump",
-        "give the dump.json beside it",
+        "give the dump.json next to it",
     ),
 )
 
@@ -128,7 +128,7 @@ def find_dumps(path: Path, readers: Sequence[Reader] = READERS) -> list[Path]:
 
     A folder means every .json, .txt and .pkl file in it that a reader recognises, without parts of another one, and
     every dump.json: no reader recognises a damaged one. Without any it means its files of named tensors. Raises
-    DumpError where there is none.
+    DumpError without one.
     """
     if _is_pattern(path):
         return [dump for each in expand_pattern(path) for dump in find_dumps(each, readers)]
@@ -214,7 +214,7 @@ def _in_archive(path: Path, name: str, readers: Sequence[Reader]) -> list[Path]:
 
 
 def dumps_of_option(option: str, path: Path) -> list[Path]:
-    """The dumps that the path of an option means. Raises SettingsError where there is none."""
+    """The dumps that the path of an option means. Raises SettingsError without one."""
     try:
         return find_dumps(path)
     except DumpError as error:

@@ -94,7 +94,7 @@ class _EntryFields(ArgumentFields):
         return {**found, "dtype": stored.dtype, "shape": list(stored.shape)}
 
 
-# "Functional*conv2d*3": namespace, API and number of the call. Bounded: what is no key of such a file may be any text.
+# "Functional*conv2d*3": namespace, API and number of the call. Bounded: any other text may be long.
 _KEY = r'"[A-Za-z_]{1,40}\*[^"\\*\s]{1,300}\*\d{1,18}"\s*:\s*'
 _FORWARD = re.compile(_KEY.encode() + rb'\{\s*"args"')
 _BEGINS = re.compile(rb"\s*\{")
@@ -157,7 +157,7 @@ def _companion(path: Path, kind: str) -> Path:
 
 
 def _backward(forward: Path) -> raw_json.Loaded:
-    """What the backward file has; nothing where there is none, or none of its entries can be read."""
+    """What the backward file has; nothing if it is missing, or no entry can be read."""
     path = _companion(forward, "backward")
     try:
         return raw_json.Loaded({}, {}) if path == forward else raw_json.load(path, _ENTRY["backward"])

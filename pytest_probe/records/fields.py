@@ -145,7 +145,7 @@ class Fields:
         return shape
 
     def file_name(self, value: Mapping[str, Any], key: str, field: str) -> str | None:
-        """The bare name of a file; None where there is none."""
+        """The bare name of a file; None without one."""
         if value.get(key) is None:
             return None
         name: str = self.need(value, key, field, str, "the name of a file")
@@ -157,7 +157,7 @@ class Fields:
         return name
 
     def checksum(self, value: Mapping[str, Any], key: str, field: str) -> str:
-        """A checksum of any kind; "" where there is none."""
+        """A checksum of any kind; "" without one."""
         if value.get(key) is None:
             return ""
         text: str = self.need(value, key, field, str, "a checksum")
@@ -227,7 +227,7 @@ class ArgumentFields(Fields):
     def tensors(
         self, values: Sequence[Any], field: str, wanted: str = "a tensor or null"
     ) -> tuple[TensorSpec | None, ...]:
-        """Gradients, None for those that did not come."""
+        """Gradients, None for missing ones."""
         found = tuple(self.gradient(value, f"{field}.{index}") for index, value in enumerate(values))
         for index, item in enumerate(found):
             if not isinstance(item, TensorSpec | None):

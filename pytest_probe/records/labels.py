@@ -39,7 +39,7 @@ def step_and_rank(path: Path) -> tuple[str, int] | None:
 
 
 def step_number(path: Path) -> int:
-    """The last number of a step in a path; 0 where there is none."""
+    """The last number of a step in a path; 0 without one."""
     found = [number for part in path.parts for number in _STEP_NUMBER.findall(part)]
     return int(found[-1]) if found else 0
 
@@ -101,7 +101,7 @@ def stable_path(path: Path, given: Mapping[Path, set[str]] | None = None) -> Pat
 
 
 def captured_path(path: Path) -> Path:
-    """The path on disk that `stable` turns into this one; the path itself where there is none."""
+    """The path on disk that `stable` turns into this one; the path itself without one."""
     found = Path(path.anchor)
     for part in path.parts[len(found.parts) :]:
         found /= part

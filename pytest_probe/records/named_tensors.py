@@ -65,7 +65,7 @@ class NamedTensorsReader:
         return self._begins(head) and TENSOR_FOLDER not in path.parent.parts[-1:]
 
     def read(self, path: Path) -> Dump:
-        """Read the dump. A tensor that cannot be had is damage. Raises DumpError where there is none at all."""
+        """Read the dump. A tensor that cannot be had is damage. Raises DumpError without one at all."""
         if archive.split(path) is not None or archive.kind(path):
             raise DumpError(path, "is packed, and its tensors are read where they lie", "unpack it")
         try:

@@ -221,8 +221,8 @@ class _EntryFields(ArgumentFields):
         return values
 
 
-# "paddle.nn.functional.linear*3": the API's own name, and the number of its call. Bounded: what is no key of such a
-# file may be any text.
+# "paddle.nn.functional.linear*3": the API's own name, and the number of its call. Bounded: any other text may be
+# long.
 _KEY = r'"[^"\\*\s.]{1,100}\.[^"\\*\s]{1,300}\*\d{1,18}"\s*:\s*'
 _FIRST = re.compile(rb"\s*\{\s*" + _KEY.encode())
 _ENTRY = re.compile(_KEY + r"\{")

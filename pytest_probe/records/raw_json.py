@@ -230,7 +230,7 @@ class Loaded(Struct, frozen=True):
 
 
 def load(path: Path, entry: re.Pattern[str], under: str = "", content: bytearray | None = None) -> Loaded:
-    """The entries of a dump file, of a damaged one those that are whole; entry and under are as `salvage` takes them,
+    """The entries of a dump file, of a damaged one the whole ones; entry and under are as `salvage` takes them,
     content is the file where it was read already. Raises DumpError where there is no entry, and OSError."""
     try:
         return _undamaged(path, read_bytes(path) if content is None else content, under)

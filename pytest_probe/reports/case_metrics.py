@@ -22,7 +22,7 @@ LABELS = {
     "mismatch": "share misrounded",
     "nonfinite_mismatch": "NaN or inf apart",
     "time_us": "time, us",
-    "time_ratio": "time beside the other run",
+    "time_ratio": "time compared with the other run",
     "gflop_per_s": "GFLOP/s",
     "gb_per_s": "GB/s",
     "peak_bytes": "peak memory, bytes",

@@ -22,8 +22,8 @@ def other_properties(found: Iterable[tuple[str, object]]) -> list[tuple[str, obj
 
 
 def properties(result: Result) -> list[tuple[str, str | int | float]]:
-    """The properties of a result: its texts, of each metric the worst over all outputs, what the case takes, how it is
-    beside a baseline or another side, and what the output that decides looks like."""
+    """The properties of a result: its texts, of each metric the worst over all outputs, what the case takes, how it
+    compares with a baseline or another side, and what the output that decides looks like."""
     own = ((name, str(getattr(result, name))) for name in _TEXTS)
     found: list[tuple[str, str | int | float]] = [_shared(name, text) for name, text in own if text]
     if result.is_emulated:

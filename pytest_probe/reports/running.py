@@ -40,7 +40,7 @@ _VMSTAT = Path("/proc/vmstat")
 
 class Running(msgspec.Struct, frozen=True):
     """What a process runs: an item, by node id and by the portable id of its case ("" where it has none), "" between
-    items. deadline is when its time limit ends the process, in seconds of time.time(), 0 where there is none; call is
+    items. deadline is when its time limit ends the process, in seconds of time.time(), 0 without one; call is
     the call that a search makes; folded counts the cases that the item represents."""
 
     item: str = ""

@@ -67,7 +67,7 @@ class TimeTally(Struct):
             return
         yield ", ".join(self._counts())
         if self.by_ratio:
-            yield f"{'slowest beside the other run':<{_NAME_WIDTH}} {'ratio':>7} {'time':>9} {'there':>9}"
+            yield f"{'slowest compared with the other run':<{_NAME_WIDTH}} {'ratio':>7} {'time':>9} {'there':>9}"
         for ratio, name, time in self.by_ratio:
             there = microseconds(time.beside.median_us) if time.beside is not None else ""
             yield f"{_cut(name)} {ratio:>7.3g} {microseconds(time.median_us or 0.0):>9} {there:>9}"

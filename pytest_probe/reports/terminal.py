@@ -41,7 +41,7 @@ def header(conditions: Sequence[str], decides: str, dumps: Sequence[tuple[str, D
 
 
 def holds(dump: Dump) -> str:
-    """What a dump holds, in one line: what it was recorded with, how many records, and what is no item."""
+    """What a dump holds, in one line: what it was recorded with, how many records, and what does not become an item."""
     what = ", ".join(part for part in (dump.framework, dump.task, dump.level) if part)
     text = f"{count(len(dump.records), 'record')} ({what})" if what else count(len(dump.records), "record")
     if dump.skipped:
@@ -118,7 +118,7 @@ def failure(
         lines += wrap(f"of the module {module}", width=width)
     if saved:
         does = "prints what was saved" if verdict.replaced else "makes the call with the framework alone"
-        lines.append(f"saved in {saved}; the .py beside it {does}")
+        lines.append(f"saved in {saved}; the .py next to it {does}")
     if command:
         lines.append(f"to reproduce: {command}")
     return printable("\n".join(lines))
@@ -146,7 +146,7 @@ def _output(output: OutputVerdict, width: int, meaning: str) -> Iterator[str]:
     reason = f": {reasons}" if reasons else ""
     standard = f" ({output.standard})" if output.standard else ""
     yield ""
-    # Of what is no tensor there is neither.
+    # Only tensors have both.
     tensor = f" {shape_text(output.shape)} {output.dtype}" if output.dtype else ""
     yield from wrap(f"{output.name}{tensor}: {output.verdict}{standard}{reason}", width=width)
     yield from wrap(meaning, "    ", "  ", width)

@@ -17,7 +17,7 @@ from pytest_probe.standards.tools.table import Table, packaged
 
 
 def standards(table: Table) -> Mapping[str, Standard]:
-    """All standards by name; those that ask a table ask this one."""
+    """All standards by name; standards with a table ask this one."""
     known: tuple[Standard, ...] = (
         Auto(table),
         OneRule(NoiseStandard()),

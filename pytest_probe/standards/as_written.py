@@ -27,8 +27,8 @@ FEW, CROSSED = 0.02, 4.0
 
 
 def beside_written(standard: Standard, comparison: Comparison, verdict: OutputVerdict) -> OutputVerdict:
-    """The verdict beside a reference that rounds inside: no error of what rounds as it does, and a warning of what
-    leaves that out."""
+    """The verdict compared with a reference that rounds inside: no error of what rounds as it does, and a warning of
+    what leaves that out."""
     rounds = comparison.case.rounds
     if verdict.verdict not in ("pass", "error"):
         return verdict
@@ -74,7 +74,7 @@ def _of_written(standard: Standard, comparison: Comparison, runs: Sequence[AnyAr
 
 
 def _leaves_out(standard: Standard, comparison: Comparison, run: AnyArray) -> bool:
-    """Is what the reference gives in its own dtypes an error beside its run in float64, and the output none?"""
+    """Is what the reference gives in its own dtypes an error compared with its run in float64, and the output none?"""
     sides = round_to(run, comparison.actual.dtype), comparison.actual
     written, found = (standard.judge(_beside(comparison, side, comparison.expected)).verdict for side in sides)
     return written == "error" and found == "pass"

@@ -34,7 +34,7 @@ from pytest_probe.standards.tools.release import RuleVerdict
 from pytest_probe.standards.tools.table import BENCHMARK, Rule, Table, packaged
 from pytest_probe.standards.tools.tool import differing, justification, justified, measured_for, ruled
 
-# The first class of the API decides. Those that cannot be compared come first, bit for bit comes last.
+# The first class of the API decides. Classes that cannot be compared come first, bit for bit comes last.
 _FORWARD: tuple[tuple[str, Standard], ...] = (
     ("exact_inputs", Exact()),
     ("uninitialised", Uninitialised()),
@@ -83,7 +83,7 @@ class Auto:
 
 
 class OneRule:
-    """One rule for all outputs, but for those that have no one right value: they are judged by what they promise."""
+    """One rule for all outputs, but outputs without one right value are judged by what they promise."""
 
     def __init__(self, standard: Standard) -> None:
         self.name = standard.name

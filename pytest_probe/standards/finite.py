@@ -151,7 +151,7 @@ def _turned(comparison: Comparison, both: BoolArray) -> BoolArray:
 
 
 def _runs(comparison: Comparison) -> Iterator[AnyArray]:
-    """Runs whose steps overflow as a device's may, and beside another device the CPU's own result."""
+    """Runs whose steps overflow as a device's may, and on another device the CPU's own result."""
     evidence, shape = comparison.evidence, comparison.expected.shape
     yield from (run for run in evidence.perturbed(2) if run.shape == shape)
     if comparison.roundoff == float_format("float32").roundoff:

@@ -39,7 +39,7 @@ def check_replaceable(path: Path) -> None:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """The file, open for reading. Raises OSError, also for what is no file."""
+    """The file, open for reading. Raises OSError, also for anything but a file."""
     kind = special_kind(path)
     if kind:
         raise OSError(errno.EINVAL, f"it is {kind}", str(path))

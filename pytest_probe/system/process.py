@@ -106,7 +106,7 @@ def _mallopt() -> Callable[[int, int], Any] | None:
 
 def load_extension(name: str, revision: int) -> tuple[ModuleType | None, str]:
     """The extension in C that a wheel may have, of a revision of its source, and the instructions that it uses on this
-    CPU; or None and why there is none."""
+    CPU; or None and the reason."""
     try:
         found = importlib.import_module(name)
     except ModuleNotFoundError:

@@ -50,7 +50,7 @@ FILES = {
     "array": ((HEADER + ', "data": []}').encode(), NO_ENTRIES),
     "stack": (
         b'{"Functional.relu.0.forward": ["File x.py, line 1"]}',
-        "is the stack file of a dump, not the dump; give the dump.json beside it",
+        "is the stack file of a dump, not the dump; give the dump.json next to it",
     ),
     "cut": (
         (HEADER + ', "data": {"Functional.relu.0.forward": {"input_args": [').encode(),

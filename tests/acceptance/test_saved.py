@@ -84,7 +84,7 @@ def test_a_registered_function_is_shown_as_what_it_is(pytester: pytest.Pytester,
             "Functional.gelu.0.forward in float32 by conftest.stale_rows: error",
             "  wrong: 16 of 128 elements (12 %): last row 7 of dim 0",
             "  looks like: stale: index 7 of dim 0 equals index 6",
-            "saved in */Functional.gelu.0.forward.pt; the .py beside it prints what was saved",
+            "saved in */Functional.gelu.0.forward.pt; the .py next to it prints what was saved",
         ]
     )
     result.stdout.no_fnmatch_line("*Functional.gelu.0.forward in float32 on cpu*")

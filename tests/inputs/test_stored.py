@@ -63,7 +63,7 @@ def test_a_large_file_is_read_into_its_array(files: StoredTensors, monkeypatch: 
 @pytest.mark.parametrize("name", ["../a.npy", "/etc/passwd", "x/a.npy", "..", ".", "", "a\\b.npy", "a\0b"])
 def test_only_bare_names_are_looked_up(files: StoredTensors, name: str) -> None:
     np.save(files.data_dirs[0] / "a.npy", np.ones(3, np.float32))
-    assert "expected the bare name of a file beside the dump" in failure(files, spec(name))
+    assert "expected the bare name of a file next to the dump" in failure(files, spec(name))
 
 
 def test_a_missing_file_says_where_it_was_looked_for_and_what_to_do(files: StoredTensors) -> None:

@@ -147,7 +147,7 @@ def test_a_backward_without_a_forward(tmp_path: Path) -> None:
 )
 def test_the_other_files_are_no_dumps(tmp_path: Path, kind: str, advice: str) -> None:
     write(tmp_path, {RELU: entry(TENSOR)}, {RELU: [TENSOR]}, {RELU: ["File /a.py, line 1, in f, \n x"]})
-    with pytest.raises(DumpError, match=f"{advice} api_accuracy_checker.*; give the forward_info file beside it"):
+    with pytest.raises(DumpError, match=f"{advice} api_accuracy_checker.*; give the forward_info file next to it"):
         read_dump(tmp_path / f"{kind}_info_0.json")
 
 

@@ -77,7 +77,7 @@ def test_a_path_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
         ),
         (
             '{"Functional*conv2d*0": ["File x',
-            "is the stack file of an api_accuracy_checker dump, not the dump; give the forward_info file beside it",
+            "is the stack file of an api_accuracy_checker dump, not the dump; give the forward_info file next to it",
         ),
         (
             '{"paddle.add*0": {"args"',
@@ -91,8 +91,8 @@ def test_a_path_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
             'paddle.add(Tensor([2, 3],"float32"), 1)\n',
             "holds no call that can be read: line 1: a call without a comma behind its last argument; ",
         ),
-        ('{"T.a.0.forward": ["File x', "is the stack file of a dump, not the dump; give the dump.json beside it"),
-        ('{"0": [["T.a.0.forward"], [', "is the stack file of a dump, not the dump; give the dump.json beside it"),
+        ('{"T.a.0.forward": ["File x', "is the stack file of a dump, not the dump; give the dump.json next to it"),
+        ('{"0": [["T.a.0.forward"], [', "is the stack file of a dump, not the dump; give the dump.json next to it"),
     ],
 )
 def test_what_is_no_dump_is_described(tmp_path: Path, text: str, found: str) -> None:

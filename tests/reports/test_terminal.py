@@ -73,7 +73,7 @@ def test_failure() -> None:
         "note: fan-in assumed",
         "",
         "called at train.py:12 in step: y = x + 1",
-        "saved in out/saved/x.pt; the .py beside it makes the call with the framework alone",
+        "saved in out/saved/x.pt; the .py next to it makes the call with the framework alone",
         "to reproduce: pytest 'dump.json::Torch.add.0.forward'",
     ]
 

@@ -51,7 +51,7 @@ def test_the_ten_slowest_by_ratio_then_by_share() -> None:
     tally.add(result(of(22.0), f"{long}.0.forward"))
     lines = list(tally.lines())
     assert lines[0] == "times: 13 cases, 100 us for one call of each"
-    assert lines[1] == f"{'slowest beside the other run':<44}   ratio      time     there"
+    assert lines[1] == f"{'slowest compared with the other run':<44}   ratio      time     there"
     assert [line.split()[0] for line in lines[2:12]] == [f"Torch.exp.{number}.forward" for number in range(1, 11)]
     assert lines[2] == f"{'Torch.exp.1.forward':<44}       2      1 us    0.5 us"
     assert lines[12] == f"{'slowest':<44}   share      time"

@@ -1,4 +1,4 @@
-"""Which of MindSpore's functions are recorded, and under which names: those that a replay finds again."""
+"""Which of MindSpore's functions are recorded, and under which names: the names that a replay finds again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MINT: tuple[tuple[str, Any], ...] = (
 )
 # What its modules hold for themselves.
 _HELPER = re.compile(r"(_ext|_op|_impl|_func|[^_]_)$|^(inplace|jit)_|^constexpr$")
-# Parameters have the methods of tensors, and are none.
+# Parameters have the methods of tensors, but are not recorded as such.
 CLASSES = (mindspore.Tensor, mindspore.Parameter)
 # Modules whose functions take functions, talk to other processes, or serve the compiler.
 _OTHER = re.compile(

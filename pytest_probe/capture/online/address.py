@@ -50,7 +50,7 @@ def of_msprobe(folder: str, host: object, port: object) -> str:
 
 
 def address(text: str) -> Address | None:
-    """The address that a text gives; None where it is none."""
+    """The address that a text gives; None for anything else."""
     if text.startswith("file:"):
         parts = urlsplit(text)
         path = Path(unquote(parts.path))

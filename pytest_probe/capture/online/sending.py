@@ -43,7 +43,7 @@ class Pace:
     """Which calls are sent. left_out counts the others.
 
     policy is "block": the program waits while there is no room; "sample": one of N calls of an API is sent, and N grows
-    while there is none; or "drop": what finds no room is not sent.
+    while there is no room; or "drop": what finds no room is not sent.
     """
 
     def __init__(self, policy: str, is_full: Callable[[], bool]) -> None:

@@ -69,7 +69,7 @@ class Stream:
             self._open = partial(grpc.secure_channel, credentials=credentials)
         self._waiting: deque[_Waiting] = deque()
         self._bytes = self._count = 0
-        # The largest message that the checking host takes, and the numbers of those that were larger.
+        # The largest message that the checking host takes, and the numbers of larger messages.
         self._largest = 1 << 63
         self._too_large: set[int] = set()
         self._not_gone = 0

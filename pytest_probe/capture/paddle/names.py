@@ -1,4 +1,4 @@
-"""Which of Paddle's functions are recorded, and under which names: those that a replay finds again, and what a user
+"""Which of Paddle's functions are recorded, and under which names: the names that a replay finds again, and what a user
 names by paths."""
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ _log = logging.getLogger("pytest_probe")
 
 
 def functions_at(paths: Sequence[str]) -> list[tuple[str, Any]]:
-    """The functions at these paths, each after its path. Those that are missing, and what is no function, are named in
-    one warning."""
+    """The functions at these paths, each after its path. One warning names missing paths, and those of other
+    objects."""
     functions, others = [], []
     for path in dict.fromkeys(paths):
         function = _at(path)

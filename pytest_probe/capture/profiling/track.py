@@ -60,7 +60,7 @@ Traced: TypeAlias = tuple[Api, int, int]
 
 class Track:
     """One thread. For each API `calls` has FIELDS values a call that returned: when it began, how long it took, and how
-    long the timed calls inside took; `failed` has the same of calls that raised, `noted` of what is no single call.
+    long the timed calls inside took; `failed` has the same of calls that raised, `noted` of spans of several calls.
     `growth` are bytes, `stretches` what was begun and ended. Times are in ns."""
 
     __slots__ = ("_fold", "_frames", "_inner", "_nested", "_open", "calls", "failed", "growth", "noted", "number",

@@ -28,5 +28,5 @@ if "PYTEST_PROBE_CAPTURE_CHILDREN" in os.environ:
         sys.stderr.write("pytest-probe: this process is not recorded (" + _reason + ")\n")
 
 sys.modules.pop("sitecustomize", None)
-# Where there is none, Python's own start expects this to raise.
+# Python's own start expects this to raise if none exists.
 __import__("sitecustomize")

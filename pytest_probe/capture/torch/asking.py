@@ -274,7 +274,7 @@ def otherwise(call: ObservedCall, *, on_cpu: bool) -> Any | None:
 
 def agrees(call: ObservedCall, *, on_cpu: bool) -> bool:
     """Is the result what the call gives in a wider dtype, or in float64 on the CPU, rounded once? No kernel can be
-    nearer to that. False as well where it cannot be told."""
+    nearer to that. False as well where it cannot be known."""
     own, dtype = _tensors(call.result), _wider(call)
     if not own or dtype is None:
         return False
@@ -287,7 +287,7 @@ def agrees(call: ObservedCall, *, on_cpu: bool) -> bool:
 
 def repeats(call: ObservedCall, times: int) -> bool:
     """Does the call give the bits of its result so many times on the memory that other numbers were in, and as often on
-    fresh memory? False as well where it cannot be told."""
+    fresh memory? False as well where it cannot be known."""
     if call.result is None:
         return False
     try:
@@ -310,7 +310,7 @@ def repeats(call: ObservedCall, times: int) -> bool:
 
 def moves_little(call: ObservedCall, steps: Sequence[int], ulps: float) -> bool:
     """Does no element of the result move by more than so many ulps where all floating arguments move by up to so many
-    roundoffs? False as well where it cannot be told."""
+    roundoffs? False as well where it cannot be known."""
     own = _tensors(call.result)
     if not own or not all(leaf.is_floating_point() and bool(leaf.isfinite().all()) for leaf in own):
         return False
@@ -350,7 +350,7 @@ def _rounded_once(own: torch.Tensor, wide: torch.Tensor) -> bool:
 
 
 def _wider(call: ObservedCall) -> torch.dtype | None:
-    """The dtype that is wider than the narrowest of a call's tensors; None where there is none, and for complex."""
+    """The dtype that is wider than the narrowest of a call's tensors; None without one, and for complex."""
     dtypes = {tensor.dtype for tensor in (*call.given, *_tensors(call.result))}
     if any(dtype.is_complex for dtype in dtypes):
         return None

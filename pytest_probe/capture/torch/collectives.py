@@ -208,7 +208,7 @@ def _tell(entry: NamedEntry, **facts: Any) -> None:
 
 
 def _of_receivers(handles: list[Any], written: Any) -> list[Any]:
-    """Those that a program waits for to read something: of a batch of messages those that receive."""
+    """The calls that a program waits for to read something: of a batch of messages the receiving ones."""
     messages = written if isinstance(written, list) and written and isinstance(written[0], dist.P2POp) else []
     if len(messages) != len(handles) or not messages:
         return handles

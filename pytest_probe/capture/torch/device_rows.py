@@ -60,7 +60,7 @@ class Rows:
             self._side = None
 
     def take(self, stream: Any, of: Sequence[Any]) -> tuple[torch.Tensor, int]:
-        """The rows, and the number of the first of those that the device writes to on this stream, one for each that
+        """The rows, and the number of the first row that the device writes to on this stream, one for each that
         waits: at most a page."""
         while self._page is None or len(self._page.waiting) + len(of) > self._shape[0]:
             if self._page is not None:

@@ -31,7 +31,7 @@ _PLAIN = frozenset((torch.float64, torch.float32, torch.bfloat16, torch.float16,
 _DENSE, _NOWHERE = (1, 1, 1, 1, 1), (0, 1, 1, 0, 0, 0)
 # Whose others_wrote() is called when the program starts a kernel of its own.
 _listeners: weakref.WeakSet[Any] = weakref.WeakSet()
-# The compiled kernels, and why there are none.
+# The compiled kernels, or the reason for their absence.
 _compiled: dict[Any, Any] = {}
 _failures: set[str] = set()
 

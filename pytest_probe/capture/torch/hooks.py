@@ -273,7 +273,7 @@ class TorchHooks(CallHooks, Watcher):
     ) -> Json:
         if kwargs and type(kwargs.get("device")) in (str, int):
             # As msprobe's dumps: its checker, and a replay elsewhere, look for a device at this keyword. The call
-            # itself says where there is none of that name.
+            # itself says if it has none of that name.
             with suppress(RuntimeError):
                 named["device"] = self._values.leaves[torch.device](torch.device(kwargs["device"]))
         if asking is not None and self._backward:

@@ -27,7 +27,7 @@ _pop: Callable[[], TorchFunctionMode] = torch.overrides._pop_mode
 
 # Looked up among the modules that are loaded: importing it takes seconds.
 _DYNAMO = "torch._dynamo.eval_frame"
-# Methods without arguments name torch's own class among those that may see a call.
+# Methods without arguments name torch's own class among the classes that may see a call.
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 # Asked at every call.
 _level = torch._C._functorch.maybe_current_level

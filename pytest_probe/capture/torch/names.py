@@ -1,4 +1,4 @@
-"""Which functions are recorded, and under which names: those that a replay finds again."""
+"""Which functions are recorded, and under which names: the names that a replay finds again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_probe.frameworks import COMPILED
 from pytest_probe.frameworks.torch import own
 from pytest_probe.frameworks.torch.scaled_products import SCALED, SCALED_GROUPED
 
-# What nn.LSTM and its kin call by way of torch._VF, under whose name captures have them.
+# What nn.LSTM and the like call by way of torch._VF, under whose name captures have them.
 _RECURRENT = frozenset("lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell".split())
 
 # They ask about a tensor, or take its value out: nothing is computed.
@@ -71,7 +71,7 @@ class ScaledProduct(Rule):
 
 # By this torch's functions that are written in Python call a mode.
 HANDING_OVER = torch.overrides.handle_torch_function.__code__
-# What nobody but torch makes: functions in C, and those that read a property.
+# What nobody but torch makes: functions in C, and functions that read a property.
 _MADE_BY_TORCH = (*COMPILED, MethodWrapperType, OpOverload, OpOverloadPacket)
 # The rule of functions that hand out memory: they are not recorded, but their tensor is distrusted.
 ALIASING = Rule("", False)
@@ -91,7 +91,7 @@ class RecordedFunctions:
         self._lost = lost
         self._named: dict[str, Rule] = {}
         self._functions = _functions()
-        # Those that were met: programs call few of all. Functions that are not recorded are here as well.
+        # The functions met so far: programs call few of all. Functions that are not recorded are here as well.
         self.table: dict[Hashable, Rule | None] = dict.fromkeys(_ALIASING, ALIASING)
 
     def named(self, name: str) -> Rule:

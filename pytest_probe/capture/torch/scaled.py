@@ -63,7 +63,7 @@ def of_operands(api: str, args: Args, kwargs: Kwargs) -> dict[str, Blocks]:
 
 
 def of_results(results: Sequence[Any]) -> dict[str, Blocks]:
-    """Of values that have their scales beside them, by their places ("output.0")."""
+    """Of values that have their scales next to them, by their places ("output.0")."""
     tensors = [(place, value) for place, value in enumerate(results) if isinstance(value, torch.Tensor)][:2]
     found: dict[str, Blocks] = {}
     for (place, values), (_, scales) in zip(tensors, reversed(tensors), strict=True):

@@ -168,8 +168,9 @@ class _Timed:
 
 
 class TorchTiming(Watcher):
-    """Times torch's calls between begin and end, on this thread and those that it starts: first-level ones, since torch
-    takes the mode off while it runs, or all, where the mode is on again inside a call once torch has asked for it."""
+    """Times torch's calls between begin and end, on this thread and the threads that it starts: first-level ones, since
+    torch takes the mode off while it runs, or all, where the mode is on again inside a call once torch has asked for
+    it."""
 
     def __init__(self, stopwatch: Stopwatch) -> None:
         super().__init__(RecordedFunctions(lambda name: True))

@@ -66,7 +66,7 @@ def contraction(call: BoundCall) -> Contraction | None:
 
 
 def contraction_kind(name: str) -> str:
-    """How the indices of an API's tensors meet, by its canonical name; "" for what is no contraction."""
+    """How the indices of an API's tensors meet, by its canonical name; "" for anything else."""
     return next(iter(details(classes_of(name), "contraction")), "")
 
 

@@ -330,7 +330,7 @@ class _Windows(Struct, frozen=True):
     own: Cut
 
     def axes(self, run: Run, parts: list[Run]) -> dict[str, int] | None:
-        """The dimension in which each output of two windows differs, of those that differ; None where one is no array.
+        """The dimension in which each output of two windows differs, if it does; None where one is no array.
         Of lists all must have the elements of the tensors at their index."""
         found = {}
         for name, value in run.outputs.items():

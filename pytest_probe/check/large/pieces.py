@@ -1,5 +1,5 @@
 """Large calls that can be cut: the reference runs piece by piece, each element is looked at once, and the standard
-judges drawn places and all those that its limits for the drawn ones leave open.
+judges drawn places and all others that its limits for the drawn ones leave open.
 
 Gradients of arguments that are not cut are the sums of what the pieces give, and are judged as any output is.
 """
@@ -41,11 +41,11 @@ from pytest_probe.user_errors import allowing_refusal
 # Elements that are drawn: the error of an RMS of so many is 0.2 %, and a shift by a hundredth of a scale is five
 # standard errors.
 DRAWN = 2**18
-# Of an output that is small beside the arguments, where that is no more than a 16th of the places.
+# Of an output that is small compared with the arguments, where that is no more than a 16th of the places.
 FEWEST = 2**12
 # Of the places. A larger share costs as much as the whole.
 MOST = 1 / 2
-# Of the places: those that are judged for their few elements alone, or since an element is farthest off there.
+# Places that are judged for their few elements alone, or since an element is farthest off there.
 FURTHER = 1 / 16
 # Elements of the places on which is measured how many terms meet in an element.
 TERMS = 2**14
@@ -76,8 +76,8 @@ class Sampled(Struct, frozen=True):
     further: AnyArray | None = None
 
     def weights(self, name: str, shape: tuple[int, ...]) -> AnyArray | None:
-        """How many elements of the whole each of a tensor's stands for; shape is that of the sample. Those that were
-        chosen are all there, and would else count too much in an RMS; the drawn ones stand for all others."""
+        """How many elements of the whole each of a tensor's stands for; shape is that of the sample. Chosen elements
+        are all there, and would else count too much in an RMS; the drawn ones stand for all others."""
         if self.further is None:
             return None
         name = name.removeprefix("grad.")

@@ -1,4 +1,4 @@
-"""Cases too large for a reference in full: some rows and columns are judged, random ones and those that checksums
+"""Cases too large for a reference in full: some rows and columns are judged, random ones, and others that checksums
 point at.
 
 A checksum is the sum of a block of elements with random signs. Its reference costs as much less as blocks are large,
@@ -115,7 +115,7 @@ class Sample(Struct, frozen=True):
     def placed(self, output: OutputVerdict) -> OutputVerdict:
         """A verdict on the sample as one on the whole tensor."""
         worst = tuple(replace(element, index=self.index(element.index)) for element in output.worst)
-        # Neighbours in a sample are none in the tensor: what was found of places says nothing.
+        # Neighbours in a sample are not neighbours in the tensor: what was found of places says nothing.
         found = None if output.diagnosis is None else replace(output.diagnosis, where="", cause="", family="")
         metrics = {**output.metrics, "sampled": self.share}
         return replace(output, shape=self.shape, worst=worst, metrics=metrics, diagnosis=found, basis=None)

@@ -1,2 +1,2 @@
-"""Two sides of one computation: another dump beside this one (--probe-against), or a second implementation of each
+"""Two sides of one computation: another dump and this one (--probe-against), or a second implementation of each
 call (--probe-against-call)."""

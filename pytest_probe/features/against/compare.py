@@ -65,7 +65,7 @@ class Together(Struct, frozen=True):
 
 
 def directions_of(record: Record) -> tuple[Direction, ...]:
-    """Those that a record's dump tells of, replayed or not."""
+    """The sides that a record's dump has, replayed or not."""
     known = record.directions
     return known if record.node is None or "backward" in known else (*known, "backward")
 

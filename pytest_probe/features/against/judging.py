@@ -27,8 +27,8 @@ _SUSPECT = 16
 
 
 class Values(Struct, frozen=True):
-    """Tensors of both sides by name, the names of those that one side has alone, and other values (numbers, texts) that
-    differ, in words; settings are those of them that are no sizes or places, as eps or a mode."""
+    """Tensors of both sides by name, the names of tensors that one side has alone, and other values (numbers, texts)
+    that differ, in words; settings are those of them that are no sizes or places, as eps or a mode."""
 
     pairs: Mapping[str, TensorPair]
     alone: Sequence[str]
@@ -75,7 +75,7 @@ class Values(Struct, frozen=True):
 
     @property
     def gap(self) -> float:
-        """The relative RMSE of those that lie farthest apart; of statistics their largest relative difference."""
+        """The relative RMSE of the tensors that lie farthest apart; of statistics their largest relative difference."""
         return max((pair.relative_gap for pair in self.pairs.values()), default=0.0)
 
 

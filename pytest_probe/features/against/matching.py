@@ -31,7 +31,7 @@ _MOST_PARTS = 64
 class Match(Struct, frozen=True):
     """Records that are one call: one of each side; several of a side that made it in parts, along the batch; or one
     side alone. repeats is an earlier record of the same side with equal inputs, which this one computes again, as
-    activation checkpointing does. directions are those that are one call; note says how they were found, "" by their
+    activation checkpointing does. directions are the ones that match; note says how they were found, "" by their
     names."""
 
     a: tuple[Record, ...] = ()
@@ -57,7 +57,7 @@ class _Keyed(Struct, frozen=True):
 
 
 def match(a: Dump, b: Dump, given: DumpMap) -> list[Match]:
-    """All records of both dumps, but for those that the map leaves out."""
+    """All records of both dumps, without the ones that the map leaves out."""
     found, taken = [], set[int]()
     for rule, parts, whole in fused(a, b, given):
         one, other = (parts, (whole,)) if rule.of_a else ((whole,), parts)

@@ -1,4 +1,4 @@
-"""--probe-against: each call of a dump beside the same call of another."""
+"""--probe-against: each call of a dump compared with the same call of another."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _of_step(a: Sequence[Path], b: Sequence[Path], *, in_parts: bool) -> Iterato
         layout = 'or, if ranks hold parts of tensors, a map with dims: {"*": auto} (--probe-against-map)'
         here, there = (", ".join(map(str, paths)) for paths in (a, b))
         wanted = f"give as many on both sides, {layout}; A: {here}; B: {there}"
-        raise SettingsError(OPTION, f"{len(b)} dumps beside {len(a)}", wanted)
+        raise SettingsError(OPTION, f"{len(b)} dumps against {len(a)}", wanted)
 
 
 def _last(pattern: re.Pattern[str], path: Path) -> int:
@@ -110,7 +110,7 @@ def check(options: RawOptions, settings: Settings) -> None:
 
 
 class PairedCalls(Question):
-    """A call of this dump beside the same call of the other."""
+    """A call of this dump compared with the same call of the other."""
 
     device = RECORDED
     # A report finds the first error by the places of records.

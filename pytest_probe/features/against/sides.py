@@ -56,7 +56,7 @@ class Tensor(Struct, frozen=True):
         return self.files.array(self.spec, self.entry, self.field)
 
     def file(self) -> Path | None:
-        """The file of its own that holds it, on the disk; None where there is none. Raises RecordError."""
+        """The file of its own that holds it, on the disk; None without one. Raises RecordError."""
         if self.spec.data_name is None or self.spec.data_key:
             return None
         path = self.files.path(self.spec, self.entry, self.field)
@@ -118,7 +118,7 @@ class Side(Struct, frozen=True):
 
 
 def _gradients(dump: Dump, record: Record, call: Call, files: StoredTensors) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Those that came in and those that went out, by the names of the arguments where the dump has these."""
+    """Incoming and outgoing gradients, by the names of the arguments where the dump has these."""
     entry = f"{record.name}.backward"
     places = {f"output.{place}": f"grad.{name}" for place, name in enumerate(call.outgoing or ())}
     found: tuple[dict[str, Any], dict[str, Any]] = ({}, {})

@@ -59,7 +59,7 @@ _FURTHER = tuple(cause for cause in diagnosis.CAUSES if cause is not rounded_ins
 
 
 def explain(actual: AnyArray, expected: AnyArray) -> tuple[Diagnosis | None, list[str], tuple[Element, ...]]:
-    """What the difference of two arrays of one shape, of numbers or bool, looks like, None where there is none; lines
+    """What the difference of two arrays of one shape, of numbers or bool, looks like, None without one; lines
     that say how large it is; and the worst elements."""
     comparison = _comparison(actual, expected)
     precision, differ = comparison.precision, ~alike(widen(actual), widen(expected))
@@ -125,7 +125,8 @@ def held_dtype(side: AnyArray) -> np.dtype[Any]:
 
 
 def _diagnosis(comparison: Comparison, differ: BoolArray) -> tuple[BoolArray, Diagnosis]:
-    """Which elements are wrong, and what explains them: rounding, or the first cause of those that are farther off."""
+    """Which elements are wrong, and what explains them: rounding, or the first cause of the elements that are farther
+    off."""
     floating = comparison.precision.kind not in "iub"
     own = ulp(comparison.expected, comparison.precision) if floating else np.zeros(differ.shape)
     stages: list[tuple[BoolArray, Float64Array, Sequence[Recogniser]]] = [(differ, own, (rounding,))]

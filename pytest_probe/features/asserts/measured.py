@@ -48,7 +48,7 @@ _BITS: Mapping[str, int] = {
 
 
 def narrower(dtypes: Iterable[str]) -> str:
-    """The floating dtype of fewest bits among these names, "" where there is none."""
+    """The floating dtype of fewest bits among these names, "" without one."""
     return min((dtype for dtype in dtypes if dtype in _BITS), key=_BITS.__getitem__, default="")
 
 

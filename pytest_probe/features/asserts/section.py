@@ -42,7 +42,7 @@ def section(failed: FailedAssert) -> list[str]:
 
 
 def _pairs(actual: Any, expected: Any, path: str = "", depth: int = _DEPTH) -> Iterator[tuple[str, Any, Any]]:
-    """Both sides of each tensor among those that were compared, and where it stands in them, "['weight']"."""
+    """Both sides of each compared tensor, and where it stands in them, "['weight']"."""
     if isinstance(actual, Mapping) and isinstance(expected, Mapping) and depth:
         for key in actual:
             if key in expected:
@@ -152,7 +152,7 @@ class Tests:
         return sum(int(row[0]) for row in self._rows.values())
 
     def found(self) -> Iterator[dict[str, Any]]:
-        """One object for each test, function, tolerance and dtype, those that use the least first."""
+        """One object for each test, function, tolerance and dtype, the least used tolerance first."""
         for (test, name, rtol, atol, dtype), row in sorted(self._rows.items(), key=lambda each: (each[1][1], each[0])):
             number, used, zeros, factor = row
             found = {"id": test, "function": name, "dtype": dtype, "asserts": int(number), "rtol": rtol, "atol": atol}

@@ -55,7 +55,7 @@ class AgainstBenchmark(Feature):
 
     def decides(self) -> str:
         by_ratios = self.probe.settings.standard in COMPARES
-        return f"beside {self.other.name}" + ("" if by_ratios else ", where an error is a warning")
+        return f"compared with {self.other.name}" + ("" if by_ratios else ", where an error is a warning")
 
     def add(self, result: Result) -> bool | None:
         self._seen.add(result.id)

@@ -108,7 +108,7 @@ class Entry:
         return tuple(self._results)
 
     def result(self, label: str) -> CachedResult | None:
-        """The numbers of this label; None where there are none, or damaged ones."""
+        """The numbers of this label; None without any, or damaged ones."""
         found = self._results.get(label)
         if found is None:
             return None
@@ -192,7 +192,7 @@ class Folder(Struct):
     _written: int = field(default=0)
 
     def entry(self, name: str) -> Entry | None:
-        """The file of this name, which counts as used now; None where there is none, or a damaged one."""
+        """The file of this name, which counts as used now; None without one, or a damaged one."""
         path = self._path(name)
         found = Entry.read(path)
         if found is not None:

@@ -78,7 +78,7 @@ class _CachedResults:
         self._unkept = False
 
     def key(self, value: Any) -> bytes | None:
-        """The digest of plain data and arrays; None where there is none."""
+        """The digest of plain data and arrays; None without one."""
         try:
             return digest(value, self._digests.of)
         except Unkeyed:

@@ -80,7 +80,7 @@ class Witness(msgspec.Struct, frozen=True):
 def witness(codes: Mapping[CodeType, str], package: str) -> Witness:
     """What identifies the functions that this code may call. Raises Unkeyed where one has no digest."""
     names = tuple(sorted({name for code in codes for name in _names(code)}))
-    # The modules of this code, and those that they have under one of the names.
+    # The modules of this code, and modules that they hold under one of the names.
     reached, waiting = set[str](), [*codes.values(), package]
     while waiting:
         name = waiting.pop()
@@ -268,7 +268,7 @@ class Entered:
     """Notes the functions that are entered in here, in this thread. kept_back: they could not be observed.
 
     codes holds the code of the entered functions, with the names of their modules; foreign is a function that is
-    neither the framework's, this package's nor Python's, "" where there is none.
+    neither the framework's, this package's nor Python's, "" without one.
     """
 
     def __init__(self, package: str) -> None:

@@ -81,7 +81,7 @@ class Cluster:
         # What the first shard says of its device (None: not yet), and what all say, each device once, with its node.
         self._devices: list[dict[str, str]] | None = None
         self._nodes: dict[str, dict[str, str]] = {}
-        # Those that wait or run, by their numbers; the node of each, and what is noted of its results.
+        # The shards that wait or run, by their numbers; the node of each, and what is noted of its results.
         self._shards: dict[int, _Shard] = {}
         self._places: dict[int, str] = {}
         self._remarks: dict[int, str] = {}

@@ -55,15 +55,15 @@ Ended: TypeAlias = tuple[int, str, Literal["failed", "lost", "gone"]]
 
 
 class RayPool:
-    """Shards as tasks of Ray's, each on a device. resource is Ray's name for the devices, None for GPUs, or CPUs where
-    there are none; one_a_node: a node of CPUs runs one. Raises SettingsError where there is no such cluster."""
+    """Shards as tasks of Ray's, each on a device. resource is Ray's name for the devices, None for GPUs, or else
+    CPUs; one_a_node: a node of CPUs runs one. Raises SettingsError where there is no such cluster."""
 
     queued = _QUEUED
 
     def __init__(self, address: str, resource: str | None, *, one_a_node: bool = False) -> None:
         self._address = address
-        # Those that have not ended: the number, the memory of their nodes, and the ids of nodes where they cannot run,
-        # and where they do not.
+        # The tasks that have not ended: the number, the memory of their nodes, and the ids of nodes where they cannot
+        # run, and where they do not.
         self._tasks: dict[Any, tuple[int, int, frozenset[str], frozenset[str]]] = {}
         self._number = 0
         self._failure = ""
@@ -281,7 +281,7 @@ class _Holder:
 
 
 def _nodes() -> list[dict[str, Any]]:
-    """Those that are there."""
+    """The devices that are there."""
     return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 
 

@@ -29,7 +29,7 @@ from pytest_probe.user_errors import first_line
 _BESIDE = "beside"
 # Seconds that processes have to clean up behind them.
 CLOSES = 5.0
-# Seconds until devices are free for ranks, at most; ranks share those that are.
+# Seconds until devices are free for ranks, at most; ranks share the free ones.
 _STARTS = 30.0
 # Seconds that an actor has to start, and to answer what it need not wait for.
 _ANSWERS = 30.0
@@ -48,7 +48,7 @@ class HostDevice(Struct, frozen=True):
 
 
 class RayRanks:
-    """devices gives those that are kept for ranks, those of a node next to each other: it waits until there are so
+    """devices gives the ones kept for ranks, those of a node next to each other: it waits until there are so
     many, at most so many seconds. environment is Start's."""
 
     def __init__(

@@ -124,7 +124,7 @@ def run_shard(
     devices: int,
     say: Callable[[Sequence[Message]], None],
 ) -> None:
-    """Run these items, or only say what the device is where there are none. node is the name of this node, which has so
+    """Run these items, or, without items, only say what the device is. node is the name of this node, which has so
     many devices; begin is a Start, pickled. This process, which reads it, has to have the wanted versions, and so has
     that of the shard, whose path is another. Raises RuntimeError where no process can run them."""
     left, device, kills, idle = dict.fromkeys(items), Described(), Counter[str](), 0

@@ -90,8 +90,8 @@ class _Judging:
         self._passed: dict[bytes, Verdict] = {}
 
     def verdicts(self) -> Mapping[int, Verdict]:
-        """All ranks have the same bits of a sum for all. Those that have others than most are wrong, or, where there is
-        no majority, than those that an order of the addends explains."""
+        """All ranks have the same bits of a sum for all. A rank with other bits than most is wrong, or, where there
+        is no majority, with other bits than an order of the addends explains."""
         found = {rank: self._of(rank) for rank in self._ranks}
         if self._one.kind != "reduced to all":
             return found

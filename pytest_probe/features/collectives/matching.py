@@ -119,7 +119,7 @@ class Step:
         return found
 
     def parts(self, dump: Dump, record: Record) -> Sequence[Part]:
-        """Those of a record. Raises RecordError, or Unsupported, for one that is none."""
+        """Those of a record. Raises RecordError, or Unsupported, for any other record."""
         found = self._parts.get((dump.path, record.name))
         if found is None:
             api = frameworks.collectives(dump.framework)

@@ -86,7 +86,7 @@ def _in(terms: Sequence[AnyArray], dtype: np.dtype, reduction: Reduction) -> Ite
 
 
 def _tree(terms: Sequence[AnyArray], both: _Both, *, neighbours: bool) -> AnyArray:
-    """Neighbours first, or those that are farthest apart."""
+    """Neighbours first, or the ranks that are farthest apart."""
     left = list(terms)
     while len(left) > 1:
         half = (len(left) + 1) // 2

@@ -77,7 +77,7 @@ class Collectives(Feature, Question):
             raise SettingsError(NAMED["ranks"].flag, str(ranks), wanted)
 
     def _step_of(self, dump: Dump) -> Step:
-        """The dumps of all ranks of its step, those that were not given as well."""
+        """The dumps of all ranks of its step, given or not."""
         common, _ = step_and_rank(dump.path) or (str(dump.path), 0)
         if common not in self._steps:
             given = ((step_and_rank(path), path) for path in self.probe.dumps.paths)

@@ -31,8 +31,8 @@ _SCALED = 2.0**-9
 _PARTS, _LEAST_PART = 16, 64
 # Elements whose orders are tried, and elements that a name is looked for in.
 _TRIED, _NAMED = 1 << 20, 1 << 16
-# Sums in 16 bit lose what is small beside them, which makes them smaller: an error in the direction in which no order
-# moves an element gets this part of what the other direction gets.
+# Sums in 16 bit lose what is small compared with them, which makes them smaller: an error in the direction in which no
+# order moves an element gets this part of what the other direction gets.
 _BACK = 2.0
 # The exponent of float32's smallest normal number.
 _FLUSHED = -126

@@ -174,7 +174,7 @@ def _lines(found: SearchResult) -> Iterator[str]:
 
 
 def append(path: Path, found: Finding, framework: str) -> str:
-    """Add the call to the dump of its framework in a folder, which is made where there is none; the record's name.
+    """Add the call to the dump of its framework in a folder, which is made if it is missing; the record's name.
     Raises OSError, and DumpError for a file that is no dump, or one of another framework, and for a call with an
     argument that is neither a tensor nor plain."""
     path.mkdir(parents=True, exist_ok=True)

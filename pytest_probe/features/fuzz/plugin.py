@@ -163,7 +163,7 @@ def search_command(probe: ProcessSession, path: Path, api: str, device: str | No
 
 
 class _FuzzItem(NoticeItem):
-    """The search around one API's records, or by the table alone where there are none."""
+    """The search around one API's records, or, without records, by the table alone."""
 
     makes_calls = True
 

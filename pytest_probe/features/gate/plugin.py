@@ -213,7 +213,7 @@ class AgainstBaseline(Feature):
             yield f"{gone} of the baseline cannot be judged any more, which --probe-strict does not allow"
         if before is None or not self._ran:
             return
-        # Cases that the baseline has; those that changed are not compared.
+        # Cases that the baseline has; changed ones are not compared.
         if len(self._ran & before.cases.keys()) != self._tally.changes["changed"]:
             return
         labels = {PortableId.parse(id).label for id in before.cases}

@@ -126,7 +126,7 @@ def _after(before: Baseline | None, header: Header, changed: Mapping[str, KeptCa
 
 @contextmanager
 def _locked_content(path: Path) -> Iterator[bytes]:
-    """The content of a file that no other update writes meanwhile; it is made where there is none."""
+    """The content of a file that no other update writes meanwhile; it is made if it is missing."""
     give_up = time.monotonic() + _LOCK_TIMEOUT
     while True:
         with path.open("ab+") as file:

@@ -40,7 +40,7 @@ _DIGITS = 5
 
 class Collected:
     """The cases of a run. names holds the texts that cases share, by kind, each with its place; columns the metrics
-    that any case has; groups those of errors and warnings; pairs what each case is beside another dump's."""
+    that any case has; groups those of errors and warnings; pairs how each case compares with another dump's."""
 
     KINDS = ("labels", "dtypes", "apis", "directions", "devices", "verdicts", "modules", "kinds", "causes", "places")
 

@@ -40,7 +40,7 @@ _MANY = 1 << 20
 _CLAIMED, _JUDGED, _DONE = ".claimed", ".judged", ".done"
 # What passes, when another process closes files.
 _LATER = (errno.EMFILE, errno.ENFILE, errno.ENOENT)
-# Reasons that are kept: anybody can send what is no message.
+# Reasons that are kept: anybody can send anything.
 _REASONS = 1000
 _FILE = re.compile(
     r"(?P<number>\d{9,19})-(?P<run>[0-9a-f]{8})-(?:(?P<goodbye>goodbye)|(?P<rank>\d+)-(?P<step>\d+)-(?P<call>\d+)-"
@@ -121,7 +121,7 @@ class Senders:
 
     @property
     def _missing(self) -> int:
-        """How many of those that train together have not come."""
+        """How many of the processes that train together have not come."""
         wanted = max((each.ranks for each in self.ranks.values() if each.ranks < _MANY), default=1)
         return max(wanted - len({sender.rank for sender in self.ranks.values()}), 0)
 

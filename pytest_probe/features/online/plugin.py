@@ -72,7 +72,7 @@ class _RunUt(Struct, frozen=True):
 
 class Listening(Type):
     def read(self, given: Given) -> Listen | None:
-        """Raises SettingsError for what is no address, for a port where gRPC is not installed, and for one that others
+        """Raises SettingsError for any other text, for a port where gRPC is not installed, and for one that others
         reach where there are no certificates."""
         text, keys = given.keys("tls", "limit")
         if not text:
@@ -121,7 +121,7 @@ _OPTION = NAMED["listen"].flag
 _LOOK_SECONDS = 0.05
 # Names of entries that the summary shows.
 _SHOWN = 5
-# Where the calls of failing items are kept in --probe-out, and where there is none.
+# Where the calls of failing items are kept in --probe-out, and without one.
 _KEPT, _FAILED = "received", "failed"
 
 
@@ -170,7 +170,7 @@ class Online(Feature):
         yield f"listening at {self.probe.settings.listen}: items run as calls come, until all programs have ended"
 
     def decides(self) -> str:
-        return "" if self._beside is None else f"beside {self._beside.name}"
+        return "" if self._beside is None else f"compared with {self._beside.name}"
 
     def judge(self, judged: ItemVerdict) -> None:
         if self._beside is not None:

@@ -106,7 +106,7 @@ class BesideDevice:
 
 
 def compared_by_rank(folder: Path, ranks: Iterable[int], stamp: str, standard: str) -> Iterator[Path]:
-    """Write api_precision_compare files of the results in --probe-out and of those of the device beside, a pair a rank.
+    """Write api_precision_compare files of the results in --probe-out and of the other device's, a pair a rank.
     Raises OSError, SettingsError."""
     device, benchmark = (read_rows(each) for each in (folder, folder / _FOLDER))
     for rank in ranks:

@@ -51,8 +51,8 @@ _FILES = 1 << 14
 
 
 class Program:
-    """One that sends. next: the number of the message that is wanted next; unjudged: bytes of those that came and have
-    no result yet, by their numbers."""
+    """One that sends. next: the number of the message that is wanted next; unjudged: bytes of the received ones without
+    a result yet, by their numbers."""
 
     def __init__(self) -> None:
         self.next = 0
@@ -319,7 +319,7 @@ class Receiver(FolderSource):
         self._coming[run] += size
 
     def _parsed(self, path: Path, run: str) -> Message:
-        """A whole message. Raises NoMessage for what is none."""
+        """A whole message. Raises NoMessage for any other bytes."""
         message, content = opened(path)
         if message.sender.run != run:
             raise NoMessage("a message has another sender than its stream")
@@ -332,7 +332,7 @@ class Receiver(FolderSource):
 
 
 def _check_free(online: HostPort) -> None:
-    """Raises OSError where somebody listens at one of the host's addresses: gRPC takes those that are left."""
+    """Raises OSError where somebody listens at one of the host's addresses: gRPC takes the others."""
     for family, kind, _, _, address in socket.getaddrinfo(
         online.host.strip("[]"), online.port, type=socket.SOCK_STREAM
     ):

@@ -102,7 +102,7 @@ def _asked(relation: Relation, call: Call) -> OutputVerdict:
     like = np.asarray(shown) if isinstance(shown, (np.ndarray, float, int, bool)) else _NOTHING
     try:
         if relation.name not in _SAME_CALL and call.unsteady:
-            left_out("two equal calls give other bits, or bits that hang on memory that is not the call's")
+            left_out("two equal calls give other bits, or bits that depend on memory that is not the call's")
         found = relation.find(call)
     except (DeviceRaised, HookFailed) as error:
         if relation.name not in _SAME_CALL:
@@ -142,7 +142,7 @@ def _worst(apart: Apart) -> tuple[Element, ...]:
 def asked_by_check(
     checker: Checker, at_risk: AtRisk | None, names: Sequence[str], batch: Mapping[str, Any] | None
 ) -> Callable[[CaseOutcome], CaseOutcome]:
-    """What a test's `relations` and `batch` ask. Raises SettingsError for a name that is none."""
+    """What a test's `relations` and `batch` ask. Raises SettingsError for any other name."""
     for name in names:
         check_name("check: relations", name, RELATION_NAMES)
     if batch is not None and "batch" not in names and "order" not in names:

@@ -30,7 +30,7 @@ class Layout(Relation):
 
     def unfit(self, call: Call) -> str:
         if not call.row.layout or call.row.whole_memory:
-            return "the API's results hang on how its inputs lie"
+            return "the API's results depend on how its inputs lie"
         return "the call is so large that a part of it was judged" if call.replay.reference.is_partial else ""
 
     def find(self, call: Call) -> Found:

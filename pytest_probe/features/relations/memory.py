@@ -1,6 +1,6 @@
 """Does a call write to all of its outputs, and touch no other memory?
 
-Two calls show both at once, the second with another number in all memory that no result may hang on. Where their
+Two calls show both at once, the second with another number in all memory that no result may depend on. Where their
 results differ, further calls tell which memory it was.
 """
 
@@ -86,7 +86,7 @@ class _Memory:
         return found
 
     def hangs_on(self, *, fresh: bool) -> Apart | None:
-        """An output that hangs on the number in one kind of memory: other bits with the other number, and twice the
+        """An output that depends on the number in one kind of memory: other bits with the other number, and twice the
         same ones with the same. What differs by chance is no sign of that."""
         if not self.differ:
             return None

@@ -39,7 +39,7 @@ def _orders(extent: int) -> Iterator[tuple[str, Places]]:
 
 class Rows(Relation):
     """What `batch` and `order` have in common: a call on chosen rows gives those rows of the whole. trials gives, for
-    so many rows, the places of those that make another batch, each with its words."""
+    so many rows, the places of the rows that make another batch, each with its words."""
 
     def __init__(self, name: str, trials: Callable[[int], Iterator[tuple[str, Places]]]) -> None:
         self.name, self.broken = name, "warning"
@@ -127,7 +127,7 @@ class _Whole(Struct, frozen=True):
 
 
 def _cuts(call: Call) -> list[Cut]:
-    """The outermost and the innermost dimension that has several rows. Raises Unsupported where there is none."""
+    """The outermost and the innermost dimension that has several rows. Raises Unsupported without one."""
     axes = {}
     for name, dimensions in call.row.batch.items():
         place = call.paths.get(name, name)

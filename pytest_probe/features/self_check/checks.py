@@ -33,7 +33,7 @@ _INSIDE = "rounding to 16 bit inside explains it, and nothing tells where the ke
 
 
 class Asked(Struct, frozen=True):
-    """A case beside the reference of a question; of is what that is, in words."""
+    """A case compared with the reference of a question; of is what that is, in words."""
 
     name: str
     of: str
@@ -83,7 +83,8 @@ class SelfChecks:
         return [name for name in self._names if name in found]
 
     def _asked(self, case: Case, dtype: str) -> Iterator[Asked]:
-        """The case beside each reference; smooth alone takes one that tells whether the function jumps by itself."""
+        """The case compared with each reference; smooth alone takes one that tells whether the function jumps by
+        itself."""
         names, questions = set(self._names), ["wider", "cpu"]
         alone = names == {"smooth"}
         if alone and self._checker.setup_of(case.dump.framework).device_name != "cpu":
@@ -179,7 +180,7 @@ class SelfChecks:
             except Unsupported:
                 continue
             wrong = found.metrics.get(OVERFLOW) == "abnormal"
-            reason = f"beside {asked.of}: {found.reason}" if wrong else ""
+            reason = f"compared with {asked.of}: {found.reason}" if wrong else ""
             kept = found if wrong else replace(found, verdict="pass", worst=())
             yield replace(kept, name=f"finite.{asked.name}.{each.name}", reason=reason)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_probe.features.self_check.checks import SelfChecks
     from pytest_probe.plugin.reporting import Reporting
 
-_STANDARDS: Mapping[str, str] = {SELF: "no reference: the device is asked by itself, and beside the CPU"}
+_STANDARDS: Mapping[str, str] = {SELF: "no reference: the device is asked by itself, and compared with the CPU"}
 # What the summary says once of passes.
 BLIND = "pass (self): a fault that all dtypes' kernels of the device share is not seen"
 
@@ -46,7 +46,7 @@ class SelfCheck(Feature, Question):
 
     @property
     def conditions(self) -> Mapping[str, str]:
-        """The rules that judge the device beside its own kernels."""
+        """The rules that judge the device compared with its own kernels."""
         return {"standard": "auto"} if self._decides else {}
 
     @cached_property

@@ -215,7 +215,7 @@ class Training:
             key=key,
         )
         checked = self._verdict(checker, cases)
-        # Beside a reference a warning says that nobody can tell; else it is what a question finds.
+        # Compared with a reference a warning says that nobody can tell; else it is what a question finds.
         suspects = ("error",) if self.config.pert_mode in _FIXING else ("warning", "error")
         wrong = [each for each in checked.verdict.outputs if each.verdict in suspects]
         if wrong:

@@ -21,7 +21,7 @@ MOST_PARTS = 1_000_000
 
 
 def shard_of(text: str) -> tuple[int, int] | None:
-    """The I and N of "I/N", the I-th of N parts; None where it is none, or N is more than any run has cases."""
+    """The I and N of "I/N", the I-th of N parts; None for anything else, or N is more than any run has cases."""
     match = re.fullmatch(r"([0-9]{1,7})/([0-9]{1,7})", text)
     number, parts = (int(match[1]), int(match[2])) if match else (0, 0)
     return (number, parts) if 1 <= number <= parts <= MOST_PARTS else None
@@ -53,7 +53,7 @@ class Shard(Feature):
         return ("part", "no items") if self._empty else ("part",)
 
     def select(self, session: pytest.Session, items: list[pytest.Item]) -> None:
-        """Leave the items of this shard. Those that share a run stay together. What another plugin shuffled is dealt
+        """Leave the items of this shard. Items that share a run stay together. What another plugin shuffled is dealt
         out as if it had not."""
         assert self.probe.settings.shard is not None
         number, parts = self.probe.settings.shard

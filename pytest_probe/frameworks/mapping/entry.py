@@ -37,9 +37,9 @@ class Mapping(Struct, frozen=True):
     function makes the call where no single API corresponds: it gets the parameters by name. back is what their API
     takes, in their order and with their defaults, where that is otherwise ("input dim=None | dtype=None"). values has
     by their parameter what their values are by the own ones; only the one value of a parameter that is right to leave
-    out. single names those whose value the record's API keeps in float32, constant those that it computes no gradient
-    of. outputs are the places of their outputs that the own API returns; a single number: that output alone. one_way:
-    calls of the other framework are not made by it.
+    out. single names those whose value the record's API keeps in float32, constant the ones without a
+    gradient. outputs are the places of their outputs that the own API returns; a single number: that output alone.
+    one_way: calls of the other framework are not made by it.
     """
 
     call: str
@@ -107,7 +107,7 @@ class Translation(Struct, frozen=True):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         target = (*args, *kwargs.values())[0] if self.write is not None else None
         if target is not None:
-            # What the result hangs on may not be written to.
+            # What the result depends on may not be written to.
             own = target.clone()
             args, kwargs = ((own, *args[1:]), kwargs) if args else (args, {**kwargs, next(iter(kwargs)): own})
         own_args, own_kwargs = self.translated(args, kwargs)

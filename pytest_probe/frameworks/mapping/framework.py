@@ -92,7 +92,7 @@ def translation(
 
 
 def function_at(path: str) -> Callable[..., Any]:
-    """The function of that path now. Raises AttributeError or ImportError where there is none."""
+    """The function of that path now. Raises AttributeError or ImportError without one."""
     module, *parts = path.split(".")
     found: Any = importlib.import_module(module)
     for part in parts:

@@ -1,6 +1,6 @@
 """The map of a pair of frameworks: its entries, from the files of its folder and from the user, and which an API has.
 
-A pair is a folder beside this file, called by both frameworks' modules: `__init__.py` says how the names of both are
+A pair is a folder next to this file, called by both frameworks' modules: `__init__.py` says how the names of both are
 spelled, each YAML file has entries, and the module of its name what makes a call where no single API corresponds:
 
     paddle.abs: torch.abs(input/x)
@@ -81,7 +81,7 @@ class Table(Struct, frozen=True, dict=True):
     spellings: MappingOf[str, tuple[str, ...]]
 
     def found(self, path: str) -> tuple[str, Mapping] | None:
-        """The entry of an API ("paddle.Tensor.sum"), with the name that it stands under; None where there is none."""
+        """The entry of an API ("paddle.Tensor.sum"), with the name that it stands under; None without one."""
         name = next((name for name in self.names(path) if name in self.entries), None)
         return None if name is None else (name, self.entries[name])
 
@@ -123,8 +123,8 @@ def packaged(pair: str) -> Table:
 
 
 def table_for(record: str, call: str) -> tuple[Table, bool] | None:
-    """The map by which a framework makes another one's calls, and whether it is read backwards; None where there is
-    none. Both are modules."""
+    """The map by which a framework makes another one's calls, and whether it is read backwards; None without
+    one. Both are modules."""
     for pair in PAIRS:
         first, second = pair.split("_")
         if {first, second} == {record, call}:

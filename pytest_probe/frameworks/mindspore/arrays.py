@@ -77,8 +77,8 @@ class MindSporeDevice(PythonDevice):
 
 
 def opened(name: str) -> MindSporeDevice:
-    """The device of that name ("CPU", "Ascend:1"), whatever its letters. Raises RuntimeError or ValueError where there
-    is none.
+    """The device of that name ("CPU", "Ascend:1"), whatever its letters. Raises RuntimeError or ValueError without
+    one.
 
     Each call waits for its kernel, so that an error is that of its own call.
     """

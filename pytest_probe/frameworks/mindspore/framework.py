@@ -1,4 +1,4 @@
-"""MindSpore: its calls on its devices, beside references and evidence that torch computes.
+"""MindSpore: its calls on its devices, and references and evidence that torch computes.
 
 torch's corresponding call is the reference in float64, as for stored outputs: MindSpore's CPU has no kernel of half its
 APIs, and one that is wrong must not be its own reference. So its CPU is a device like any other, named "CPU".

@@ -35,9 +35,9 @@ _WITHOUT = {
 
 
 def candidates(namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
-    """The function of torch's that corresponds to a recorded name. Raises UnknownAPI where there is none.
+    """The function of torch's that corresponds to a recorded name. Raises UnknownAPI without one.
 
-    namespaces are those that the user added.
+    namespaces are the user's.
     """
     if namespace in namespaces:
         return allowlist.candidates(namespace, api, namespaces)

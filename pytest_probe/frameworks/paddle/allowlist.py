@@ -89,7 +89,7 @@ _UNLISTED = frozenset(f"{module}.{name}" for module, names in OTHERS.items() for
 
 
 def candidates(namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
-    """What a recorded name may mean; see Framework.candidates. namespaces are those that the user added."""
+    """What a recorded name may mean; see Framework.candidates. namespaces are the user's."""
     if namespace in namespaces:
         place, allowed = namespaces[namespace], _added(namespaces[namespace], api)
         listed = "a function there"
@@ -157,7 +157,7 @@ def is_api(api: str) -> bool:
     return name in owner.__all__ and callable(function) and not isinstance(function, (type, ModuleType))
 
 
-# Most operators read as many arguments as they have parameters, also from memory behind those that were given: they
+# Most operators read as many arguments as they have parameters, also from memory behind the given ones: they
 # get more of them than any has.
 _NOTHING = (None,) * 64
 _COUNTED = "Has too many arguments"
@@ -171,7 +171,7 @@ _DTYPES: Mapping[str, int] = {
 
 
 def operator(name: str) -> Callable[..., Any]:
-    """paddle._C_ops.<name> as it is now, for any arguments. It raises TypeError for what is no dtype."""
+    """paddle._C_ops.<name> as it is now, for any arguments. It raises TypeError for anything but a dtype."""
     place = _DTYPES.get(name, _DTYPES.get(name.rstrip("_"), len(_NOTHING)))
     function: Any = getattr(paddle._C_ops, name)
     # What a user has put there stays; while steps are rounded, it is a function that gets the operator.

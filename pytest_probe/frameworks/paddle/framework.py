@@ -105,11 +105,11 @@ class PaddleFramework(PaddleCalls, PythonFramework):
         return paddle.assign, paddle.matmul
 
     def allowed(self, device: str) -> tuple[str, ...]:
-        # The exponential of Eigen, of which the CPU's kernels are made, gives zero for what is no normal number.
+        # The exponential of Eigen, of which the CPU's kernels are made, gives zero for subnormal numbers.
         return ("ftz",) if device == "cpu" else ()
 
     def computes_narrow(self, dtype: str) -> bool:
-        # Those that there are take each number for one of a class whose operators round.
+        # The existing ones take each number for one of a class whose operators round.
         return dtype in ("float16", "bfloat16")
 
     def registered_kernels(self, place: str) -> tuple[str, ...] | None:

@@ -112,7 +112,7 @@ _Shape = tuple[int, ...]
 # does not tell, Paddle's own allocator refuses.
 # Of float64, in which references run.
 _ITEM = 8
-# Of canonical names that Paddle has not, those that bind their arguments.
+# Canonical names that Paddle does not have, and that bind their arguments.
 _OWN_NAMES = {"affine": "nn.functional.linear"}
 
 
@@ -127,7 +127,7 @@ def bytes_inside(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], limi
 
 
 def _shape(call: BoundCall, name: str) -> _Shape:
-    """Raises TypeError for what is no tensor."""
+    """Raises TypeError for anything but a tensor."""
     value = call.argument(name)
     if not isinstance(value, Leaf):
         raise TypeError("no tensor")
@@ -141,7 +141,7 @@ def _broadcast(call: BoundCall) -> int:
 
 
 def _numbers(value: Any) -> list[int]:
-    """Raises TypeError for what are no sizes."""
+    """Raises TypeError for anything but sizes."""
     if isinstance(value, Leaf):
         value = value.array.tolist()
     return [int(each.array) if isinstance(each, Leaf) else int(each) for each in np.atleast_1d(value)]

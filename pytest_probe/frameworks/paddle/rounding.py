@@ -41,7 +41,7 @@ _METHODS = tuple(f"__{name}__" for name in "add radd sub rsub mul rmul truediv r
 class _Rounding:
     """One run whose intermediate results are rounded to float32 when a later operator reads them; the outputs are not.
     Gradients are rounded on the same way back. A library's functions are off by up to a float32 ulp, as seed draws it;
-    by_chance: what is no number of float32 becomes either neighbour.
+    by_chance: a value between two float32 numbers becomes either neighbour.
     """
 
     def __init__(self, steps: Steps) -> None:

@@ -32,7 +32,7 @@ def _problems(bound: BoundCall) -> Iterator[str]:
     two = bound.api.rpartition(".")[2] in _OPERATORS or bound.name == "is_same_shape"
     if two and len(bound.given.keys() & {"input", "other", "input.1", "y"}) < 2:
         yield "one operand, expected two"
-    # One in C++ reads the value in a dtype's place as one; of what is none it ends the process.
+    # One in C++ reads the value in a dtype's place as one; of any other value it ends the process.
     places = _DTYPES.get("sparse.cast" if bound.api.endswith("sparse.cast") else bound.name, {})
     for name, value in bound.given.items():
         flag = isinstance(value, bool) and places.get(name) == "keepdim"
@@ -50,7 +50,7 @@ _OPERATORS = frozenset(
     [f"__{prefix}{name}__" for name in _ARITHMETIC for prefix in ("", "r")]
     + [f"__{name}__" for name in "and or xor eq ne lt le gt ge lshift rshift rlshift rrshift".split()]
 )
-# By canonical name: which arguments are a dtype, or a flag that is handed on before one, and what those are called.
+# By canonical name: which arguments are a dtype, or a flag that is passed on before one, and what those are called.
 _DTYPES: Mapping[str, Mapping[str, str]] = {
     **{name: {"input.2": "dtype", "dtype": "dtype"} for name in ("sum", "nansum")},
     "sparse.cast": {"input.1": "dtype", "input.2": "dtype", "index_dtype": "dtype", "value_dtype": "dtype"},
@@ -60,7 +60,7 @@ _DTYPES: Mapping[str, Mapping[str, str]] = {
 
 
 def _array(bound: BoundCall, name: str) -> np.ndarray | None:
-    """The tensor that an argument is, None where it is none."""
+    """The tensor that an argument is, None for anything else."""
     value = bound.argument(name)
     return value.array if isinstance(value, Leaf) else None
 
@@ -89,7 +89,7 @@ def _shape(value: object) -> tuple[int, ...] | None:
 
 
 def _listed(bound: BoundCall, name: str) -> list[Any] | tuple[Any, ...] | None:
-    """The list that an argument is, None where it is none."""
+    """The list that an argument is, None for anything else."""
     value = bound.argument(name)
     return value if isinstance(value, (list, tuple)) else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_probe.frameworks.python.script import LiteralScript, Script
 
-_HEAD = '''"""{title} again, on the tensors saved beside this file: python {name} [gpu]"""
+_HEAD = '''"""{title} again, on the tensors saved next to this file: python {name} [gpu]"""
 import sys
 from pathlib import Path
 

@@ -21,7 +21,7 @@ _OPERATORS = {
     "and": "bitwise_and",
     "or": "bitwise_or",
 }
-# Those that Python calls with an `i` or an `r` before them, as __iadd__ and __radd__.
+# Operators that Python calls with an `i` or an `r` before them, as __iadd__ and __radd__.
 _PREFIXED = frozenset("add sub mul div truediv floordiv mod pow matmul and or xor lshift rshift".split())
 # Names that may be between double underscores: operators and conversions.
 _CALCULATING = frozenset(name.rstrip("_") for name in operator.__all__) | frozenset(

@@ -75,7 +75,7 @@ class Results(Struct, frozen=True):
             yield (f"{name}.0" if top else name), value
 
     def _inside(self, value: Any) -> Mapping[Any, Any] | None:
-        """The parts of a list, tuple, dict or dataclass; None where it is none of them."""
+        """The parts of a list, tuple, dict or dataclass; None for anything else of them."""
         if isinstance(value, self.tensor):
             return None
         if isinstance(value, (list, tuple)) and not isinstance(value, self.sizes):
@@ -98,8 +98,8 @@ class Results(Struct, frozen=True):
 
 
 class BoundTensors(Struct):
-    """Arguments as a framework takes them for one way of running; by name the tensors among them, those that get
-    gradients, and how often each had been written to. steps is the mode that rounds the steps of the call."""
+    """Arguments as a framework takes them for one way of running; by name the tensors among them, the ones that
+    get gradients, and how often each had been written to. steps is the mode that rounds the steps of the call."""
 
     args: list[Any]
     kwargs: dict[str, Any]

@@ -53,7 +53,7 @@ class PythonCompiler(ABC):
         return found
 
     def _kind(self, value: Any) -> object:
-        """What a compiled function hangs on: of a tensor all but its values, and anything else."""
+        """What a compiled function depends on: of a tensor all but its values, and anything else."""
         if isinstance(value, self.tensor):
             return self.tensor_kind(value)
         if isinstance(value, Mapping):
@@ -87,7 +87,7 @@ class PythonCompiler(ABC):
         """In here no random number is the process's."""
 
     def state(self) -> object:
-        """What else of a process a compiled function hangs on."""
+        """What else of a process a compiled function depends on."""
         return None
 
     def quiet(self) -> AbstractContextManager[None]:

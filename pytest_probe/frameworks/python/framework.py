@@ -42,7 +42,7 @@ class Setting(Struct, frozen=True):
 
 
 def in_words(settings: Sequence[Setting]) -> list[str]:
-    """Those that are not what they are without anybody's doing."""
+    """The settings that somebody changed."""
     found = [(setting, setting.read()) for setting in settings]
     return [f"{setting.name} {setting.shown(value)}" for setting, value in found if value != setting.fixed]
 
@@ -85,7 +85,7 @@ class FixedState:
             self.put_back(EVERY)
 
     def fix(self, owners: Sequence[Owner]) -> None:
-        """Make each setting what it is without anybody's doing; remember those that these own."""
+        """Make each setting what it is without anybody's doing; remember the ones that these own."""
         for place, setting in enumerate(self.process.settings):
             value = setting.read()
             if setting.owner in owners:
@@ -105,7 +105,7 @@ class FixedState:
                 settings[place].write(self._changed[place])
 
     def swap_generators(self) -> None:
-        """What references draw is none of the user's numbers, and hangs on nothing."""
+        """What references draw is none of the user's numbers, and depends on nothing."""
         generator = self.process.generator()
         drawn = generator.get_state()
         generator.set_state(self._drawn)
@@ -143,8 +143,8 @@ class PythonDevice:
 
 
 class PythonFramework(PythonCalls, Framework):
-    """A framework with a Python API. kinds are the devices that people name, for a name that is none; refusals are the
-    framework's errors for such a name."""
+    """A framework with a Python API. kinds are the devices that people name, for the message about another name;
+    refusals are the framework's errors for such a name."""
 
     kinds: ClassVar[tuple[str, ...]]
     refusals: ClassVar[tuple[type[Exception], ...]]
@@ -155,7 +155,7 @@ class PythonFramework(PythonCalls, Framework):
 
     @abstractmethod
     def opened(self, name: str) -> Any:
-        """The framework's own device of that name. Raises one of its refusals where there is none."""
+        """The framework's own device of that name. Raises one of its refusals without one."""
 
     @abstractmethod
     def count(self, kind: str) -> int:

@@ -93,7 +93,7 @@ def _tree_text(value: Any) -> str:
 
 
 def literal(value: Any) -> str:
-    """Raises Unsupported for what is no number, text or None."""
+    """Raises Unsupported for anything but a number, a text or None."""
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     if isinstance(value, complex):

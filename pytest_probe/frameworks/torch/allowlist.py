@@ -29,7 +29,7 @@ _NAMESPACES: Mapping[str, tuple[str, ...]] = {
     "VF": ("torch",),
 }
 
-# Ignored by __torch_function__, most since they take no tensor; those that touch neither files nor global state.
+# Ignored by __torch_function__, most since they take no tensor; these touch neither files nor global state.
 CREATION = frozenset(
     "arange bartlett_window blackman_window empty empty_strided eye full hamming_window hann_window kaiser_window "
     "linspace logspace ones rand randint randn randperm range scalar_tensor tensor tril_indices triu_indices zeros "
@@ -55,7 +55,7 @@ _KEEPING = frozenset(
 
 
 def candidates(namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
-    """What a recorded name may mean; see Framework.candidates. namespaces are those that the user added."""
+    """What a recorded name may mean; see Framework.candidates. namespaces are the user's."""
     if namespace == npu.PREFIX and namespace not in namespaces and api in npu.OPERATORS:
         lookup = functools.partial(npu.operator, api)
         return (API(f"{npu.MODULE}.{api}", lookup, works_in_place(api), elsewhere=False),)

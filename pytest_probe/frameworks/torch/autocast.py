@@ -103,7 +103,7 @@ def is_placed(args: Any, kwargs: Mapping[str, Any]) -> bool:
 
 
 def inside(func: Any, args: Any, kwargs: Any, mode: AbstractContextManager[Any]) -> Any:
-    """A kernel, under a mode, with the tensors inside those that it is given."""
+    """A kernel, under a mode, with the tensors inside the given ones."""
     owner = next(leaf.owner for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Placed))
     own_args, own_kwargs = tree_map_only(Placed, lambda tensor: tensor.inside, (args, dict(kwargs)))
     if own_kwargs.get("device") is not None:

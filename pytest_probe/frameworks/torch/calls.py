@@ -46,8 +46,8 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 def backward(
     outputs: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], incoming: Sequence[torch.Tensor]
 ) -> _Found:
-    """What torch.autograd.grad gives for outputs and their incoming gradients; None for a leaf that none hangs on. The
-    graph is used up."""
+    """What torch.autograd.grad gives for outputs and their incoming gradients; None for a leaf that none depends on.
+    The graph is used up."""
     entry: Callable[..., Any] | None = getattr(torch.autograd.graph, ENTRY, None)
     if entry is None or not _is_known(entry) or not leaves or not _fit(outputs, incoming):
         return torch.autograd.grad(outputs, leaves, incoming, allow_unused=True, retain_graph=False)

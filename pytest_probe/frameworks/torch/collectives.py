@@ -18,7 +18,7 @@ UNREADABLE = "collective of another kind"
 
 class _Function(Struct, frozen=True):
     """A function of torch.distributed: its parameters in their order, and which of them a rank sends, receives, and
-    which names the root; a root of a group is beside it, as "group_src"."""
+    which names the root; a root of a group is another parameter, as "group_src"."""
 
     kind: Kind
     parameters: tuple[str, ...]

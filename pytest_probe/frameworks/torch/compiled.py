@@ -35,7 +35,7 @@ _REFUSALS = frozenset(
 
 
 def names() -> tuple[str, ...]:
-    """The backends of torch.compile, also those that were registered."""
+    """The backends of torch.compile, registered ones included."""
     return tuple(torch.compiler.list_backends(exclude_tags=()))
 
 
@@ -152,7 +152,7 @@ def _backend(name: str) -> Callable[..., Any]:
         wanted = f"torch.compile has {', '.join(known)}{suggestion(known, name)}"
         raise SettingsError(OPTION, name, wanted)
     if name == "cudagraphs" and not torch.cuda.is_available():
-        raise SettingsError(OPTION, name, "it needs CUDA, and there is none here; take another backend")
+        raise SettingsError(OPTION, name, "it needs CUDA, which is missing here; take another backend")
     if name == "inductor" and not torch.accelerator.is_available():
         # Raises SettingsError where inductor has no C++ compiler for a CPU.
         from torch._inductor import config

@@ -186,7 +186,7 @@ def steps_of(func: Any, args: Any, kwargs: Mapping[str, Any]) -> _Steps | None:
 
 
 def kernel(func: Any) -> _Steps:
-    """What runs a kernel: for those that torch has for decompositions alone, the kernel that they decompose."""
+    """What runs a kernel: for kernels that torch has for decompositions alone, the kernel that they decompose."""
     stands_for: _Steps = getattr(func, "impl_aten", func)
     return stands_for
 

@@ -229,15 +229,15 @@ class _ModeEmulation(SplittingMode):
 
 
 class _Recurrences:
-    """Which results are what a recurrence hands on: the sum in h = a h + b, of the shape that h had before. A sum that
-    nothing scales (x = x + f(x), total = total + part) is none: who keeps that in 16 bit has lost digits."""
+    """Which results are what a recurrence passes on: the sum in h = a h + b, of the shape that h had before. A sum that
+    nothing scales (x = x + f(x), total = total + part) is not one: who keeps that in 16 bit has lost digits."""
 
     def __init__(self) -> None:
         # What made the result in a storage. Tensors are kept, since an address is used again.
         self._made: dict[int, tuple[Tensor, str]] = {}
 
     def hands_on(self, func: Any, args: Any, result: Any) -> bool:
-        """Is a kernel's result handed on? To be asked of each kernel in turn."""
+        """Is a kernel's result passed on? To be asked of each kernel in turn."""
         kind = KINDS.get(func, "")
         if not kind or not isinstance(result, Tensor) or not result.is_floating_point():
             return False

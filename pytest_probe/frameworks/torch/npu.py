@@ -324,7 +324,7 @@ WITHOUT: Mapping[str, str] = {
 
 
 def reference(name: str) -> Callable[..., Any] | None:
-    """The formula of an operator ("npu_swiglu"); None where there is none. Raises NoReference where that has a reason
+    """The formula of an operator ("npu_swiglu"); None without one. Raises NoReference where that has a reason
     that is known."""
     if name in WITHOUT:
         raise NoReference(WITHOUT[name])

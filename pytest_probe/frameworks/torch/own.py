@@ -189,7 +189,7 @@ _HELD = [
 ]
 _OWN = [(names, itemgetter(*(name for name, _ in held)), tuple(one for _, one in held)) for _, names, held in _HELD]
 _METHODS = FUNCTIONS["torch.Tensor"]
-# Those that stand nowhere, since references run.
+# Functions that stand nowhere, since references run.
 _away: dict[tuple[str, str], Replaced] = {}
 
 

@@ -1,9 +1,9 @@
 """PyTorch: what lost arguments of a dump may have been.
 
 `completions` proposes arguments that a dump never recorded: each axis, each reduction, both truth values, the dtype of
-the output, in the places and under the keywords that a function has for them. `solved` finds those that the stored
-tensors determine: numbers, shapes, orders of axes, windows. Each is a guess: a call runs with it only if float64 then
-gives the stored output."""
+the output, in the places and under the keywords that a function has for them. `solved` finds the ones that the
+stored tensors determine: numbers, shapes, orders of axes, windows. Each is a guess: a call runs with it only if float64
+then gives the stored output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process of one rank: it makes the collectives that it is told over a pipe, and gives back what it received.
+"""A process of one rank: it makes the collectives that it gets over a pipe, and gives back what it received.
 
 The pipe is a file descriptor, through which a RankStart comes first: see frameworks/rank_start.py.
 """
@@ -68,7 +68,7 @@ def _trouble(start: RankStart) -> str:
 
 
 def _index(start: RankStart) -> int | None:
-    """The number of its accelerator among those that this process sees; None where it has none."""
+    """The number of its accelerator in this process; None where it has none."""
     count = torch.accelerator.device_count()
     if start.device is None:
         return None
@@ -118,7 +118,7 @@ class _Rank:
 
     def _answer(self, call: RankCall) -> RankAnswer:
         try:
-            # All ranks make a group, those that are not in it as well.
+            # All ranks make a group, in it or not.
             if call.count not in self._groups:
                 self._groups[call.count] = dist.new_group(list(range(call.count)))
             if self._rank >= call.count:

@@ -133,7 +133,8 @@ _MOVES = frozenset(
 # Kernels that cast a tensor of integers to the dtype of the other: the number of largest elements, in amax's gradient.
 _CAST_COUNTS = frozenset({_ATEN.div.Tensor, _ATEN.mul.Tensor})
 
-# Kernels whose results are some of their arguments' values, and those that are where they reduce by these.
+# Kernels whose results are some of their arguments' values, and kernels for which that holds where they reduce by
+# these.
 _SELECTS = frozenset(
     "amax amin max min maximum minimum fmax fmin relu cummax cummin sort topk kthvalue median nanmedian mode".split()
 )
@@ -182,10 +183,10 @@ class StepsMode(SplittingMode):
     What no later step reads, the outputs, stays as it is: their rounding is the half ulp that every output is
     granted. With `fine`, kernels are split by torch's own decompositions, and a library's functions are off by up to
     a float32 ulp, as seed draws it: correctly rounded ones may all meet a number that the reference lies on.
-    wide are arguments of a wider dtype; kernels those of the call in its own dtypes, one for one. by_chance: what is no
-    number of dtype becomes one of its neighbours there, as seed draws. computed: what is rounded is off by a few
-    roundoffs of float32 before, as seed draws. order: sums are added in float32 in that order, and library functions
-    are rounded correctly. places: of all results, in the order in which they are made, those that are rounded.
+    wide are arguments of a wider dtype; kernels those of the call in its own dtypes, one for one. by_chance: a
+    value between two numbers of dtype becomes one of its neighbours there, as seed draws. computed: what is rounded is
+    off by a few roundoffs of float32 before, as seed draws. order: sums are added in float32 in that order, and library
+    functions are rounded correctly. places: of all results, in the order in which they are made, the rounded ones.
     overflows: fine steps may lead beyond the dtype's range.
     """
 

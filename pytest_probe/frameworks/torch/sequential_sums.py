@@ -62,7 +62,7 @@ def sums_rounded_to(dtype: torch.dtype) -> Functions:
 
 @functools.cache
 def atomic_sums(dtype: torch.dtype) -> Functions:
-    """Those that the CPU takes in float32, and other devices by atomic additions to the 16-bit tensor."""
+    """Sums that the CPU takes in float32, and other devices by atomic additions to the 16-bit tensor."""
     if dtype.itemsize != 2:
         return {}
     rows, places = (functools.partial(function, dtype=dtype) for function in (_index_add, _scatter_add))

@@ -53,7 +53,7 @@ _TENSORS = (Leaf, Array)
 _COUNTING = frozenset("bincount ctc_loss one_hot repeat_interleave".split())
 # What is beyond torch's own count of bytes, and what it says then.
 _BEYOND, _OVERFLOWED = 1 << 63, "calculation overflowed"
-# Tensors that a kernel may hold in addition to those that its arguments' sizes show: the coordinates of nonzero,
+# Tensors that a kernel may hold beyond what its arguments' sizes show: the coordinates of nonzero,
 # copies.
 _SLACK = 16
 # Whose numbers are the sizes of what they make, and nothing else.

@@ -132,7 +132,7 @@ class MsprobeReader:
 def _records(
     entries: Mapping[str, msgspec.Raw], skipped: Counter[str], no_calls: Sequence[str] = ()
 ) -> Iterator[Record]:
-    """The records in the order of their first entries; what is no API call is counted, as are entries whose first part
+    """The records in the order of their first entries; other entries are counted, as are entries whose first part
     is one of no_calls."""
     paired: set[str] = set()
     for entry, raw in entries.items():

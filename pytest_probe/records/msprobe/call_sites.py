@@ -65,7 +65,8 @@ def user_frame(frames: Iterable[Frame]) -> Frame | None:
 
 
 def library_frame(frames: Iterable[Frame]) -> Frame | None:
-    """The innermost frame of another library, as of a model's: inside the user's own code, outside the framework."""
+    """The innermost frame of another library, for example a model's: inside the user's own code, outside the
+    framework."""
     for frame in frames:
         if not _is_installed(frame.file):
             return None

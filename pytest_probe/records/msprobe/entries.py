@@ -252,8 +252,8 @@ class Entry(ArgumentFields):
         return Call(args, self.with_scalar_dtype(named, outputs), outputs, None)
 
     def with_scalar_dtype(self, named: dict[str, Argument], outputs: tuple[Argument, ...]) -> dict[str, Argument]:
-        """The arguments of `torch.tensor` and its like, with the dtype that NumPy's scalars gave the result: a decoded
-        scalar is a plain number, which would give the default dtype."""
+        """The arguments of `torch.tensor` and similar functions, with the dtype that NumPy's scalars gave the result: a
+        decoded scalar is a plain number, which would give the default dtype."""
         if self.name.split(".")[:2] not in _CONSTRUCTORS or named.get("dtype") is not None:
             return named
         scalars = not _NUMPY.isdisjoint(_kinds(self.body["input_args"]))

@@ -243,7 +243,7 @@ _MAX_LINE = 999_999_999  # more than any file has lines
 
 
 class Stacks(Struct, frozen=True):
-    """The frames of every entry, decoded at the call. What is no frame is left out, and never an error."""
+    """The frames of every entry, decoded at the call. Anything else is left out, and never an error."""
 
     calls: Mapping[str, Mapping[Direction, _Entry]]
 

@@ -201,7 +201,7 @@ def _are_in_next_bins(comparison: Comparison) -> bool:
 
 class OwnIntegers(Discrete):
     """Integers of a function of no known API: a neighbouring step where the argument lies on an edge, or, where runs
-    are further apart, what a run gives; of those that choose among elements any that points at an equal one."""
+    are further apart, what a run gives; of choices among elements any that points at an equal one."""
 
     counts = (_INDEX_RUNS,)
 

@@ -47,7 +47,7 @@ def of_flushing(comparison: Comparison, behaviour: Behaviour) -> Iterator[Compar
 
 class _FlushedEvidence(Evidence, Struct, frozen=True):
     """Runs of the reference and of its emulations, each as far from `expected` as it is from its own reference. values
-    are those that the device may have come to."""
+    are what the device may have come to."""
 
     comparison: Comparison
     others: Sequence[Comparison]

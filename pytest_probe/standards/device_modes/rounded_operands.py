@@ -20,7 +20,7 @@ from pytest_probe.standards.noise.stages import scale_of
 from pytest_probe.standards.noise.standard import decide
 from pytest_probe.standards.noise.summed_terms import may_use_winograd
 
-# Of the size of a variant's samples: what is larger no other variant explains, and what is smaller is none with tiles.
+# Of the size of a variant's samples: what is larger no other variant explains, and what is smaller has no tiles.
 _TOO_LARGE, _TOO_SMALL = 200.0, 0.75
 # How much larger or smaller in the middle errors are than a mode's. Chosen: HF32's are half of TF32's.
 _ALIKE = 1.5

@@ -115,8 +115,8 @@ def _in_use(comparison: Comparison, samples: Sequence[AnyArray]) -> bool:
 
 
 def _approximated(comparison: Comparison, samples: Sequence[AnyArray]) -> bool:
-    """Is the common factor within what an approximation errs by? Its error hangs on the argument and not on chance, so
-    that it need not have a mean of zero."""
+    """Is the common factor within what an approximation errs by? Its error depends on the argument and not on chance,
+    so that it need not have a mean of zero."""
     usable = np.isfinite(comparison.expected) & (comparison.expected != 0)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         errors = [np.abs(sample / comparison.expected - 1)[usable] for sample in samples]

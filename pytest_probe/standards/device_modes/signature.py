@@ -48,13 +48,13 @@ def unlike_samples(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
 
 
 def outlying(comparison: Comparison, samples: Sequence[AnyArray]) -> BoolArray:
-    """Elements of an output that are farther off than the mode's rounding gives, beside samples of it."""
+    """Elements of an output that are farther off than the mode's rounding gives, compared with samples of it."""
     scaled = _scaled(comparison, samples)
     return np.asarray(np.abs(scaled[0]) > _farthest([np.zeros(1), *scaled[1:]]))
 
 
 def relative_size(comparison: Comparison, samples: Sequence[AnyArray]) -> float:
-    """How large errors are beside those of the mode's samples, in the middle."""
+    """How large errors are compared with those of the mode's samples, in the middle."""
     errors, *others = (np.abs(errors) for errors in _errors(comparison, samples))
     moved = np.maximum.reduce(others) > 0
     return float(np.median(errors[moved]) / np.median(np.stack(others)[:, moved])) if moved.any() else math.inf

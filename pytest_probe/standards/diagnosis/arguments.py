@@ -278,7 +278,7 @@ def _scaled(tensors: _Tensors) -> Iterator[_Change]:
 
 
 def _ends(extent: int) -> list[int]:
-    """How many elements a loop may leave out at its end: one or two, what is no whole tile, the last tile."""
+    """How many elements a loop may leave out at its end: one or two, the rest of a tile, the last tile."""
     ends = {1, 2, *(extent % tile for tile in _TILES), *(tile for tile in _TILES if extent % tile == 0)}
     return sorted(end for end in ends if 0 < end < extent)
 

@@ -253,8 +253,8 @@ Recogniser: TypeAlias = Callable[[FailedOutput], "Cause | None"]
 def wrong_elements(comparison: Comparison, verdict: OutputVerdict) -> tuple[BoolArray, AnyArray]:
     """Which elements are wrong, and the distance that each is allowed.
 
-    By noise those above the limit of the largest ratio; if there is none, those above the limit of the RMS, or beyond
-    rounding. Otherwise those that differ from the correctly rounded reference.
+    By noise those above the limit of the largest ratio; without one, those above the limit of the RMS, or beyond
+    rounding. Otherwise the elements that differ from the correctly rounded reference.
     """
     actual, expected = comparison.actual, comparison.expected
     if not is_inexact(actual.dtype):

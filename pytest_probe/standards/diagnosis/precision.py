@@ -24,7 +24,7 @@ from pytest_probe.standards.diagnosis.failed_output import MIN_WRONG_ELEMENTS, N
 _NARROWER = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 # Steps of a narrower dtype that a result may be off by which went through it.
 _REACH = 2.0
-# Elements on the same side of the reference, of those that a step to one side explains.
+# Elements on the same side of the reference, among the ones that a step to one side explains.
 _ONE_SIDED = 0.9
 # What rounding inside leaves, in the middle, of an element or of the output's RMS: float16 to float8; and 99 of 100
 # elements, in that.
@@ -50,7 +50,7 @@ class DeviceMode(Struct, frozen=True):
         if failed.verdict.standard not in ("noise", "ties") or not failed.whole:
             return None
         nearly = None
-        # Operands that are rounded, each another way, come to no common factor; those that are zero, to that of zero.
+        # Operands that are rounded, each another way, come to no common factor; zeros come to zero.
         apart = any(behaviour.rounds or behaviour.flushes for behaviour in self.behaviours)
         if apart and failed.uniform and failed.factors[0]:
             return None
@@ -115,7 +115,7 @@ def _of_the_size(failed: FailedOutput, emulated: Comparison, behaviour: Behaviou
     actual, expected, runs = failed.comparison.actual, failed.comparison.expected, emulated.evidence.perturbed(4)
     looked_at = np.ones(actual.shape, bool)
     if behaviour.centred:
-        # What is cut hangs on the operands: where elements are wrong it is large. Results of 16 bits hide the rest.
+        # What is cut depends on the operands: where elements are wrong it is large. Results of 16 bits hide the rest.
         looked_at, runs = failed.wrong, [widen(round_to(run, actual.dtype)) for run in runs]
     size = float(np.median(np.maximum.reduce([np.abs(run - expected)[looked_at] for run in runs])))
     with np.errstate(invalid="ignore", over="ignore"):
@@ -221,7 +221,7 @@ def _middle(sizes: AnyArray) -> float | None:
 
 
 def cancelled(failed: FailedOutput) -> Cause | None:
-    """Errors that are as small beside 1 as roundings, and large beside small results: 1 was taken away, or added."""
+    """Errors that are as small next to 1 as roundings, and large next to small results: 1 was taken away, or added."""
     if not failed.floating or failed.count < _MANY:
         return None
     roundoff, own = float_format(failed.comparison.precision).roundoff, np.abs(failed.expected)

@@ -32,7 +32,7 @@ _FAR = 64.0
 _NEAR_FACTOR = 64.0
 # Of a factor that few numbers show: 64 and below are some 2,500 quotients, which chance meets in one of 50 cases.
 _LARGEST_QUOTIENT = 64
-# A smaller factor has no digit of its own beside 1.
+# A smaller factor has no digit of its own next to 1.
 _SMALL = 0.1
 # A factor as near to 1 is what cut operands leave as well.
 _NEAR_ONE = 2.0**-8
@@ -88,7 +88,7 @@ class Factor(Struct, frozen=True):
 
 
 def _known(failed: FailedOutput, factor: float) -> str:
-    """The factor as a number of the call: 2, 1/64, 64/63, log2(e); "" where it is none."""
+    """The factor as a number of the call: 2, 1/64, 64/63, log2(e); "" for any other."""
     near = _NEAR_FACTOR * max(failed.comparison.roundoff, 2.0**-24)
     extents = {size for _, value in failed.inputs() for size in (*value.shape, value.size)} | set(failed.wrong.shape)
     for size in sorted(size for size in extents if size > 1):

@@ -47,7 +47,7 @@ class Added(Struct, frozen=True):
 def added_in_order(comparison: Comparison, noise: Noise, limits: Limits, scale: AnyArray) -> Added | None:
     """How the output was added up, where that explains each element above the limits and the others are within them.
 
-    noise is that of the output beside the rounding of its steps, with its limits; scale is A of each element.
+    noise is that of the output compared with the rounding of its steps, with its limits; scale is A of each element.
     """
     terms, expected, actual = summed_terms(comparison).count, comparison.expected, widen(comparison.actual)
     # A sum of n terms is off by n roundoffs of all of them, which are no more than sqrt(n) times their root sum square.
@@ -131,7 +131,7 @@ def _alike(comparison: Comparison, order: Order, error: AnyArray) -> BoolArray |
 
 
 def _as_on_cpu(comparison: Comparison, scale: AnyArray, wrong: BoolArray) -> bool:
-    """Are the wrong elements those that the framework's own kernel gives?"""
+    """Does the framework's own kernel give the wrong elements, too?"""
     single = comparison.evidence.single()
     if single is None:
         return False

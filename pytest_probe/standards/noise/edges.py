@@ -4,7 +4,7 @@ A bias: the errors of 16-bit elements have one sign, or that of their element. E
 perturbed runs cross them, and a device may not (`x >= 0.5` for `x > 0.5`), or may choose one of equal values only as
 the reference does (each of them has the whole gradient).
 
-Unstable elements are those that jump as inputs move by a roundoff, as where one of several equal ones is chosen. How
+Unstable elements jump as inputs move by a roundoff, as where one of several equal ones is chosen. How
 far they move says nothing of the others.
 """
 
@@ -24,7 +24,7 @@ from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS,
 from pytest_probe.standards.noise.summed_terms import repeats
 from pytest_probe.standards.tables import details
 
-# Noise scales of a mean shift beside known steps: less than their RMS limit.
+# Noise scales of a mean shift compared with known steps: less than their RMS limit.
 STEPS_BIAS = 0.5
 # Roundoffs of the element, or of the output's RMS. What crosses an edge moves by more, and rounding by less.
 FAR = 64.0
@@ -164,10 +164,10 @@ def _wrong_sums(
     off = np.abs(np.sum(errors, axis=axes))
     leapt = np.max([np.sum(np.abs(run), axis=axes) for run in moves], axis=0)
     moved = np.max([np.abs(np.sum(run, axis=axes)) for run in moves], axis=0)
-    # Rounding inside and at the end adds up to so much at most; what leaps must cancel in the sum of each run.
+    # Rounding inside and at the end adds up to so much at most; jumps must cancel in the sum of each run.
     inside = FAR * comparison.roundoff * np.sum(np.maximum(values, typical), axis=axes)
     rounding = inside + TWO_ULPS * _roundoff(comparison) * np.sum(values, axis=axes)
-    # Where runs move by less, no choice differs between them: steps in float32 make the elements leap.
+    # Where runs move by less, no choice differs between them: steps in float32 make the elements jump.
     told = (moved <= rounding) & (leapt > np.maximum(2 * rounding, CHOICE * typical))
     return np.asarray(told & (off > np.maximum(2 * rounding, CROSSING * leapt)))
 
@@ -203,7 +203,7 @@ RUNS = 4
 # By a 16th of a roundoff a smooth result moves a 16th as far, and one that is quadratic there 1 / 256.
 LEAST, MOST = 4.0, 1024.0
 # Rounding between steps adds no more than so many roundoffs to what inputs do, or it does so nearly everywhere, or
-# comes to nothing beside the output's own numbers.
+# comes to nothing next to the output's own numbers.
 STEPS, NARROW_STEPS, EVERYWHERE, VISIBLE = 4096.0, 16.0, 0.75, 0.01
 
 
@@ -214,7 +214,7 @@ def is_smooth(comparison: Comparison) -> bool:
 
 
 def unstable(comparison: Comparison, spread: Spread) -> BoolArray | None:
-    """Which elements are unstable; None where that cannot be told, and for sums of products, which choose nothing.
+    """Which elements are unstable; None where that cannot be known, and for sums of products, which choose nothing.
     spread is the scatter of the runs that the output is judged by, of which some may jump where these do not."""
     if details(comparison.classes, "contraction"):
         return None

@@ -67,7 +67,7 @@ def cut_sums(output: Examined) -> Explained | None:
 
 
 def in_single(output: Examined) -> Explained | None:
-    """Steps of a function may compute in the narrower argument's dtype, exp(x) in x exp(y) - x y. Beside another device
+    """Steps of a function may compute in the narrower argument's dtype, exp(x) in x exp(y) - x y. On another device
     the CPU's own result tells."""
     comparison = output.comparison
     single = replace(comparison, roundoff=float_format("float32").roundoff, single=None)
@@ -173,7 +173,7 @@ def multiplied(output: Examined) -> Explained | None:
 
 
 def _unless_wrong(output: Examined, there: BoolArray, values: AnyArray | float) -> Explained | None:
-    """The output beside a reference that has other values in some places, where it is no error then."""
+    """The output compared with a reference that has other values in some places, where it is no error then."""
     if not there.any():
         return None
     found = output.again(output.comparison.with_reference(lambda run: np.where(there, values, run)))

@@ -1,4 +1,4 @@
-"""The noise of an output beside a spread of runs, and the limits of that: what rows of the table measure."""
+"""The noise of an output compared with a spread of runs, and the limits of that: what rows of the table measure."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def between_steps(comparison: Comparison, runs: list[AnyArray]) -> Stage:
     """
     sampled = comparison.evidence.narrow_steps(STAGES[-1])
     if "attention" in comparison.classes:
-        # All of a row hangs on few roundings there, and one that falls to the other side moves all of it. So what the
+        # All of a row depends on few roundings there, and one that falls to the other side moves all of it. So what the
         # steps round on other inputs counts as well, without the inputs' own shift, which would hide whatever is wrong
         # where scores are large.
         evidence, expected = comparison.evidence, comparison.expected

@@ -151,7 +151,7 @@ def judge(numbers: AnyArray, draws: Sequence[Quantised], wanted: Wanted) -> tupl
     # The rule that was asked for, or the one that most blocks follow.
     best = found[wanted.rule] if wanted.rule else max(found.values(), key=lambda each: each.share)
     scales = _of_scales(first, wanted, found, best, grid, blocks)
-    # Two rules may agree on scales, and not on what becomes of elements. Of those that agree the first is named.
+    # Two rules may agree on scales, and not on what becomes of elements. The first one that agrees is named.
     fitting = [best] if wanted.rule or not best.all else [each for each in found.values() if each.all]
     by_factor: dict[float, Followed] = {}
     for each in fitting:

@@ -115,7 +115,7 @@ class Followed(Struct, frozen=True):
 
 
 def followed(rule: Rule, found: Float64Array, largest: Float64Array, form: FloatFormat, judged: BoolArray) -> Followed:
-    """How scales follow a rule, in the blocks that are judged: those that are neither zero nor without a number."""
+    """How scales follow a rule, in the judged blocks: neither zero nor without a number."""
     some = np.where(judged, largest, 1.0)
     expected = rule.scale(some, form)
     close = np.abs(found - expected) <= rule.near * expected

@@ -24,7 +24,7 @@ DEFAULT = "msprobe"
 
 
 def tool_standards(table: Table | None = None) -> Mapping[str, Tool]:
-    """All of them by name; those that ask a table ask this one."""
+    """All of them by name; standards with a table ask this one."""
     return {name: Tool(name, packaged_release(name), table) for name in NAMES}
 
 
@@ -35,7 +35,7 @@ def rule_standards(table: Table | None = None) -> Mapping[str, Tool]:
 
 
 TOOLS = tool_standards()
-# Those that judge a device against a benchmark.
+# The standards that judge a device against a benchmark.
 COMPARES: Mapping[str, Compare] = {
     name: Compare(tool.release.three_party, tool.lists)
     for name, tool in TOOLS.items()
@@ -47,7 +47,7 @@ _USUAL = "msprobe-1.0"
 
 def measures(comparison: Comparison, standard: str) -> Mapping[str, Metric]:
     """What the columns of msprobe's files hold of an output: all metrics that apply, by the standard's convention,
-    or that of msprobe 1.0 where it has none; for MindSpore's files those that decided."""
+    or that of msprobe 1.0 where it has none; for MindSpore's files the deciding ones."""
     rule, tool = Convention(), TOOLS.get(standard)
     if tool is not None and tool.release.columns.layout == "mindspore":
         return applying(against_reference(comparison, tool.release))

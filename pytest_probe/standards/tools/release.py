@@ -106,7 +106,7 @@ class ThreeParty(Struct, frozen=True, forbid_unknown_fields=True):
 class _Columns(Struct, frozen=True, forbid_unknown_fields=True):
     """How msprobe's files are filled: by the tool's own thresholds, or msprobe 1.0's; with the columns of the rule that
     the lists name for the API, or those of ratios. layout: whose columns they have; MindSpore's checker writes the
-    metrics that decided. apis: those that have rows, as globs between spaces."""
+    metrics that decided. apis: the APIs with rows, as globs between spaces."""
 
     own_thresholds: bool = False
     listed: bool = True

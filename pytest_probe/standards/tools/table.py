@@ -51,7 +51,7 @@ class Rule(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True):
-    """What a project's file says of an API, or of those that a glob matches, in one dtype or in all ("*")."""
+    """What a project's file says of an API, or of all that a glob matches, in one dtype or in all ("*")."""
 
     pattern: str
     dtype: str

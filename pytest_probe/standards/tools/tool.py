@@ -92,7 +92,7 @@ def verdict(
     measures: Measures,
     more: Mapping[str, Metric] | None = None,
 ) -> OutputVerdict:
-    """With our own metrics first, and those that the rule saw."""
+    """With our own metrics first, then the rule's."""
     taken: dict[str, Metric] = dict(metrics.describe(comparison.actual, comparison.expected))
     taken |= applying(measures)
     return OutputVerdict(
@@ -108,7 +108,7 @@ def verdict(
 
 
 def differing(comparison: Comparison) -> tuple[Element, ...]:
-    """The elements that are farthest off, of those that are not the correctly rounded reference."""
+    """The elements that are farthest off, and not the correctly rounded reference."""
     return elements(
         comparison, ~identical(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype))
     )
@@ -117,7 +117,7 @@ def differing(comparison: Comparison) -> tuple[Element, ...]:
 class Tool:
     """name is that of --probe-standard. table: with the project's entries, which the documented rules ask first.
 
-    Slips of a tool that decide are in its table; docs/tool-standards.md lists them, and where this differs.
+    Bugs of a tool that decide are in its table; docs/tool-standards.md lists them, and where this differs.
     """
 
     def __init__(self, name: str, release: Release, table: Table | None = None) -> None:
@@ -156,7 +156,7 @@ class Tool:
         return status(how, dtype, measures)
 
     def beside(self, api: str, dtype: str, actual: AnyArray, expected: AnyArray) -> tuple[RuleVerdict, Measures]:
-        """The verdict on an output, whose numbers are of this dtype, beside another device's of the same shape."""
+        """The verdict on an output, whose numbers are of this dtype, on another device's of the same shape."""
         if actual.dtype.kind in "biu":
             measures = measure(actual, expected, Convention())
             return self.status(actual.dtype.name, measures), measures
@@ -372,7 +372,7 @@ class Decision(Struct, frozen=True):
 
 
 class Compare(Struct, frozen=True):
-    """lists: those that say which rule judges an API, where how asks them."""
+    """lists: the lists that say which rule judges an API, where how asks them."""
 
     how: ThreeParty
     lists: Table

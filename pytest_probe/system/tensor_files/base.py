@@ -35,8 +35,8 @@ class StoredTensor(Struct, frozen=True):
 
 
 class NamedTensors(Struct, frozen=True):
-    """What a file holds: its tensors by name, what is wrong with others, the names of what is no tensor, and the texts
-    that the file has beside them."""
+    """What a file holds: its tensors by name, what is wrong with others, the names of other objects, and the texts that
+    the file has."""
 
     tensors: Mapping[str, StoredTensor]
     damage: tuple[str, ...] = ()

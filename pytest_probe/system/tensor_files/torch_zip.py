@@ -185,7 +185,7 @@ class _Unpickler(SafeUnpickler):
 
 def read_one(file: BinaryIO) -> StoredTensor:
     """The tensor that a file holds alone; strides of 0 may make it larger than the file. Raises OSError, or ValueError
-    for what is no such file."""
+    for any other file."""
     with _opened(file) as found:
         tree, _, storages = _content(found)
         if not isinstance(tree, _Tensor):
@@ -194,8 +194,8 @@ def read_one(file: BinaryIO) -> StoredTensor:
 
 
 def read(file: BinaryIO, size: int) -> NamedTensors:
-    """The tensors in a file of so many bytes, by their dotted names. Raises OSError, or ValueError for what is no such
-    file."""
+    """The tensors in a file of so many bytes, by their dotted names. Raises OSError, or ValueError for
+    any other file."""
     with _opened(file) as found:
         tree, instructions, storages = _content(found)
         tensors: dict[str, StoredTensor] = {}

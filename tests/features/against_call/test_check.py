@@ -29,8 +29,8 @@ def test_both_are_judged_and_their_difference_has_a_name(pytester: pytest.Pytest
     result.stdout.fnmatch_lines(
         [
             "*'cosine'*'difference'*'equal_bits'*",
-            "rounding, beside cast_before_weight; *; as by one rounding more in bfloat16 (B)",
-            "rounding, beside *grad.input.2 as by two roundings more in bfloat16 (B)",
+            "rounding, against cast_before_weight; *; as by one rounding more in bfloat16 (B)",
+            "rounding, against *grad.input.2 as by two roundings more in bfloat16 (B)",
         ]
     )
 
@@ -38,7 +38,7 @@ def test_both_are_judged_and_their_difference_has_a_name(pytester: pytest.Pytest
 def test_equal_functions_are_equal(pytester: pytest.Pytester) -> None:
     result = run(pytester, "cast_last", "cast_last", "bfloat16")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["equal, beside cast_last*"])
+    result.stdout.fnmatch_lines(["equal, against cast_last*"])
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
@@ -46,4 +46,4 @@ def test_equal_functions_are_equal(pytester: pytest.Pytester) -> None:
 def test_the_wrong_side_is_named(pytester: pytest.Pytester, a: str, b: str, side: str, dtype: str) -> None:
     result = run(pytester, a, b, dtype)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"*output.0*error (noise): * {side}:*", f"*note: own error of {side}, beside {b}; *"])
+    result.stdout.fnmatch_lines([f"*output.0*error (noise): * {side}:*", f"*note: own error of {side}, against {b}; *"])

@@ -46,7 +46,7 @@ def sides(pytester: pytest.Pytester) -> tuple[Path, Path]:
 def test_an_item_a_call(pytester: pytest.Pytester, more: tuple[str, ...]) -> None:
     result = pytester.runpytest(*TOLD, "--probe-standard=paddleapex", "--junitxml=j.xml", "--probe-out=out", *more)
     result.assert_outcomes(passed=1, failed=1, skipped=1)
-    result.stdout.fnmatch_lines(["probe: outputs of 2 calls beside 3, 2 on both sides"])
+    result.stdout.fnmatch_lines(["probe: outputs of 2 calls against 3, 2 on both sides"])
     found = [json.loads(line) for line in Path("out", "results.jsonl").read_text().splitlines()]
     verdicts = {each["id"]: each["verdict"] for each in found}
     names = {name: f"dump.json::paddle.{name}.0.forward" for name in ("exp", "sin", "cos")}

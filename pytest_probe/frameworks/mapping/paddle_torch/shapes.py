@@ -244,7 +244,7 @@ def _with_steps(x: Tensor, item: Any) -> tuple[Any, Tensor]:
             start, stop, step = (None if end is None else int(end) for end in (each.start, each.stop, each.step))
             if step is not None and step < 0:
                 if any(isinstance(other, (list, torch.Tensor)) or other in (None, Ellipsis) for other in items):
-                    raise refused("a step below 0 beside other indices", "item")
+                    raise refused("a step below 0 together with other indices", "item")
                 first, last, _ = slice(start, stop, step).indices(x.shape[dim])
                 size = x.shape[dim]
                 x = x.flip(dim)
