@@ -134,6 +134,7 @@ def test_each_ending_fails_a_test_of_the_users_own(pytester: pytest.Pytester, si
         assert len(crash.message.splitlines()) == 1
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("place", ["call", "inputs"])
 def test_ctrl_c_ends_the_run(
     pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, place: str

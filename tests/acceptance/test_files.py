@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
@@ -99,21 +100,13 @@ def test_lines_are_written_as_the_worker_made_them(pytester: pytest.Pytester, ma
     assert all(line.startswith('{  "id"') for line in lines)
 
 
-def test_a_folder_with_results_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    pytester.runpytest("--probe-dump=dump.json", "--probe-out=out")
+def test_a_folder_with_results_is_refused(pytester: pytest.Pytester, healthy_run: Ran) -> None:
+    shutil.copytree(healthy_run.folder, pytester.path, dirs_exist_ok=True)
     said = refusal(pytester, "--probe-dump=dump.json", "--probe-out=out")
     said.fnmatch_lines(
         ["--probe-out: '*out' * it holds results.jsonl of another run; give a new folder, *--probe-resume"]
     )
     assert len(results(pytester)) == 6
-
-
-def test_a_folder_that_cannot_be_written_to(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    (pytester.path / "file").touch()
-    said = refusal(pytester, "--probe-dump=dump.json", "--probe-out=file/out")
-    said.fnmatch_lines(["--probe-out: '*out' cannot be used; it cannot be written to: Not a directory"])
 
 
 def test_nothing_is_written_unasked_or_while_collecting(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:

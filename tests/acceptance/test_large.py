@@ -36,10 +36,9 @@ def make_large(make_dump: DumpMaker) -> Path:
     return make_dump(data=data)
 
 
-@pytest.mark.parametrize("args", [[], ["-n1"]], ids=["serial", "n1"])
-def test_sampled_cases_are_announced(pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str]) -> None:
+def test_sampled_cases_are_announced(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_large(make_dump)
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-flops=4e5", "--probe-out=out", *args)
+    result = pytester.runpytest("--probe-dump=dump.json", "--probe-flops=4e5", "--probe-out=out", "-n1")
     result.assert_outcomes(passed=3)
     assert len([line for line in result.outlines if re.fullmatch(LINE, line)]) == 1
     lines = map(json.loads, Path("out/results.jsonl").read_text().splitlines())

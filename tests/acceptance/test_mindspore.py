@@ -31,8 +31,7 @@ def counted(results: Results) -> Counter[tuple[str, str]]:
     return Counter((found["verdict"], found["kind"]) for found in results.values())
 
 
-@pytest.mark.parametrize("name", ["mlp", "mlp-1.2.2"])
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["serial", "xdist"])
+@pytest.mark.parametrize(("name", "workers"), [("mlp", ()), ("mlp-1.2.2", ("-n2",))])
 def test_stored_outputs_and_gradients_are_judged(
     pytester: pytest.Pytester, name: str, workers: tuple[str, ...]
 ) -> None:

@@ -63,12 +63,9 @@ def told(result: pytest.RunResult) -> list[str]:
     return lines[start:end]
 
 
-@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
-def test_a_device_that_overflows_is_found_with_its_call(
-    pytester: pytest.Pytester, dump: Path, workers: list[str]
-) -> None:
+def test_a_device_that_overflows_is_found_with_its_call(pytester: pytest.Pytester, dump: Path) -> None:
     pytester.makeconftest(CONFTEST)
-    args = ("--probe-dump=dump.json", "--probe-standard=finite", "--probe-device=wrong", *workers)
+    args = ("--probe-dump=dump.json", "--probe-standard=finite", "--probe-device=wrong")
     result = pytester.runpytest(*args)
     assert result.parseoutcomes() == {"failed": 2, "passed": 1, "warned": 1}
     first = [
@@ -76,7 +73,7 @@ def test_a_device_that_overflows_is_found_with_its_call(
         "  called at /me/train.py:7 in step: y = softmax(x)",
     ]
     assert told(result)[:3] == ["overflows: 1 saturated, 2 abnormal", *first]
-    result = pytester.runpytest(*args, "-v")
+    result = pytester.runpytest(*args, "-v", "-n1")
     assert told(result)[:6] == [
         "overflows: 1 saturated, 2 abnormal",
         "The Functional.softmax.0 overflow is an abnormal overflow.",

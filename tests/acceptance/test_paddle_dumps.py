@@ -33,10 +33,9 @@ def without_paddle(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -
     pytester.makeconftest(CONFTEST)
 
 
-@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
-def test_one_item_says_what_to_install(pytester: pytest.Pytester, workers: list[str]) -> None:
+def test_one_item_says_what_to_install(pytester: pytest.Pytester) -> None:
     dumps = [unpack_real(pytester.path), Path(shutil.copy(LINES, pytester.path / "lines.txt"))]
-    result = pytester.runpytest(*(f"--probe-dump={dump}" for dump in dumps), "--probe-out=out", *workers)
+    result = pytester.runpytest(*(f"--probe-dump={dump}" for dump in dumps), "--probe-out=out", "-n1")
     result.assert_outcomes(failed=2)
     results = [json.loads(line) for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
     found = {(line["id"].rpartition("::")[2], line["reason"]) for line in results}

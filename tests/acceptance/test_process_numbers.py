@@ -28,11 +28,10 @@ def recapture(pytester: pytest.Pytester, number: int) -> None:
 
 
 @pytest.mark.usefixtures("planted")
-@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
-def test_ids_survive_the_next_capture(pytester: pytest.Pytester, make_dump: DumpMaker, workers: list[str]) -> None:
+def test_ids_survive_the_next_capture(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     capture(make_dump, 4711)
     pytester.makepyfile(test_mine="def test_mine(): assert False")
-    args = ("--probe-dump=run", *workers)
+    args = ("--probe-dump=run", "-n1")
     result = pytester.runpytest(*args, "--probe-out=out", "--junitxml=junit.xml", "test_mine.py")
     result.assert_outcomes(failed=3, passed=2)
     result.stdout.fnmatch_lines_random([f"FAILED {IDS[0]}*", f"FAILED {IDS[2]}*"])
@@ -42,7 +41,7 @@ def test_ids_survive_the_next_capture(pytester: pytest.Pytester, make_dump: Dump
     assert not [name for name in names if "4711" in str(name)]
     recapture(pytester, 815)
     result = pytester.runpytest(*args, "--lf", "test_mine.py")
-    result.assert_outcomes(failed=3, deselected=0 if workers else 2)
+    result.assert_outcomes(failed=3, deselected=0)
 
 
 def test_an_id_is_a_path_of_the_command_line(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:

@@ -57,7 +57,7 @@ def test_pytests_own_letters_and_words_stay(pytester: pytest.Pytester, make_dump
     assert "[100%]" in shown
 
 
-@pytest.mark.parametrize("args", [[], ["-v"], ["-n1"]])
+@pytest.mark.parametrize("args", [["-v"], ["-n1"]])
 def test_a_plain_line_in_a_log(
     pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, args: list[str]
 ) -> None:

@@ -28,12 +28,11 @@ def run(pytester: pytest.Pytester, path: Path, *args: str) -> pytest.RunResult:
     return result
 
 
-@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
-def test_dumps_of_ptdbg_pass(pytester: pytest.Pytester, workers: list[str]) -> None:
+def test_dumps_of_ptdbg_pass(pytester: pytest.Pytester) -> None:
     unpack("v2.3-all", pytester.path / "old")
     unpack("v4-all", pytester.path / "new")
     unpack_checker(pytester.path / "checker")
-    result = run(pytester, pytester.path, *workers)
+    result = run(pytester, pytester.path, "-n1")
     result.assert_outcomes(passed=28 + 26 + 2 * 29, skipped=2)
     kinds = [json.loads(line)["kind"] for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
     assert Counter(kinds) == {"": 112, "in-place input stored after the call": 2}

@@ -98,25 +98,22 @@ def write(folder: Path, name: str, values: torch.Tensor) -> dict[str, Any]:
     return {**tensor(*values.shape, dtype=str(values.dtype).removeprefix("torch.")), "data_name": name}
 
 
-@pytest.mark.parametrize(
-    ("before", "verdict", "kind"),
-    [
-        ([1.0, -2.0, 3.0], "pass", ""),
-        ([2.0, -1.0, 4.0], "skip", "in-place input stored after the call"),
-        ([1.0, -2.5, 3.0], "error", ""),
-    ],
-)
-def test_a_stored_output_of_an_in_place_call_is_judged(
-    pytester: pytest.Pytester, make_dump: DumpMaker, before: list[float], verdict: str, kind: str
-) -> None:
-    folder = pytester.path / "stored"
-    x, y = write(folder, "x.pt", torch.tensor(before)), write(folder, "y.pt", torch.tensor([2.0, -1.0, 4.0]))
-    one = {"type": "int", "value": 1}
-    make_dump("stored/dump.json", {"Tensor.add_.0.forward": forward(x, one, output=y)}, task="tensor")
-    [found] = run(pytester).values()
-    assert (found["verdict"], found["kind"]) == (verdict, kind)
-    if kind:
-        assert "input.0 was stored after the in-place call: its file holds what output.0's holds" in found["reason"]
+def test_a_stored_output_of_an_in_place_call_is_judged(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    folder, one = pytester.path / "stored", {"type": "int", "value": 1}
+    y = write(folder, "y.pt", torch.tensor([2.0, -1.0, 4.0]))
+    stored = [
+        write(folder, f"x{number}.pt", torch.tensor(values))
+        for number, values in enumerate(([1.0, -2.0, 3.0], [2.0, -1.0, 4.0], [1.0, -2.5, 3.0]))
+    ]
+    data = {f"Tensor.add_.{number}.forward": forward(x, one, output=y) for number, x in enumerate(stored)}
+    make_dump("stored/dump.json", data, task="tensor")
+    right, after, wrong = run(pytester).values()
+    assert [(each["verdict"], each["kind"]) for each in (right, after, wrong)] == [
+        ("pass", ""),
+        ("skip", "in-place input stored after the call"),
+        ("error", ""),
+    ]
+    assert "input.0 was stored after the in-place call: its file holds what output.0's holds" in after["reason"]
 
 
 def test_arguments_that_a_call_changes_beside_are_named(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
@@ -138,14 +135,13 @@ def test_stored_outputs_under_autocast_are_judged(pytester: pytest.Pytester, mak
     x, weight = torch.randn(8, 16, generator=generator), torch.randn(4, 16, generator=generator)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = torch.nn.functional.linear(x, weight)
-    for name, output, verdict in (("healthy", y, "pass"), ("wrong", y * 1.02, "error")):
-        rows = [write(folder, "x.pt", x), write(folder, "w.pt", weight)]
-        data = forward(*rows, output=write(folder, "y.pt", output))
-        make_dump("stored/dump.json", {"Functional.linear.0.forward": data}, task="tensor")
-        [found] = run(pytester).values()
-        shutil.rmtree(pytester.path / "out")
-        assert (name, found["verdict"]) == (name, verdict)
-        assert "under autocast to bfloat16" in found["notes"]
+    rows = [write(folder, "x.pt", x), write(folder, "w.pt", weight)]
+    given = [write(folder, f"{name}.pt", output) for name, output in (("healthy", y), ("wrong", y * 1.02))]
+    data = {f"Functional.linear.{place}.forward": forward(*rows, output=each) for place, each in enumerate(given)}
+    make_dump("stored/dump.json", data, task="tensor")
+    found = [*run(pytester).values()]
+    assert [each["verdict"] for each in found] == ["pass", "error"]
+    assert all("under autocast to bfloat16" in each["notes"] for each in found)
 
 
 def test_the_printed_command_and_saved_tensors(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:

@@ -104,7 +104,7 @@ UNWRITABLE = {
        )},
     "--probe-cache=dump.json/cache": "--probe-cache: '*dump.json*cache' cannot be used; give a folder that can be*",
     "--probe-cache=dump.json": "--probe-cache: '*dump.json' cannot be used; give a folder that can be written:*",
-    "--probe-out=dump.json/out": "--probe-out: '*out' cannot be used; it cannot be written to: *",
+    "--probe-out=dump.json/out": "--probe-out: '*out' cannot be used; it cannot be written to: Not a directory",
     "--probe-out=/proc/out": "--probe-out: '*out' cannot be used; it cannot be written to: *",
     "--probe-baseline=.": "--probe-baseline: * cannot be used; it cannot be read: Is a directory",
 }  # fmt: skip

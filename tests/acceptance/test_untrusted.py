@@ -22,7 +22,7 @@ from pytest_probe.cli import main
 from pytest_probe.errors import DumpError, RecordError
 from pytest_probe.records import read_dump
 from tests.acceptance.conftest import DumpMaker, forward, tensor
-from tests.support.running import refusal
+from tests.support.running import collected, refusal
 
 # What a text holds that is not to reach a terminal, a junit file or a table as it is.
 EVIL = "\x1b[31mred\r\x00\x9b\u202eback\u2066"
@@ -58,10 +58,7 @@ FAILING = """
 """
 
 
-@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
-def test_texts_of_a_dump_are_escaped_everywhere(
-    pytester: pytest.Pytester, make_dump: DumpMaker, workers: list[str]
-) -> None:
+def test_texts_of_a_dump_are_escaped_everywhere(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     pytester.makeconftest(FAILING.format(text=EVIL))
     evil_dump(make_dump, "\x1b\u202erun/dump.json")
     result = pytester.runpytest(
@@ -73,7 +70,7 @@ def test_texts_of_a_dump_are_escaped_everywhere(
         "-v",
         "-p",
         "no:logging",
-        *workers,
+        "-n1",
     )
     result.assert_outcomes(failed=2, skipped=4)
     written = [result.stdout.str(), *(path.read_text("utf-8") for path in (pytester.path / "out").rglob("*.*"))]
@@ -113,9 +110,9 @@ def test_what_is_no_file_is_refused_at_once(pytester: pytest.Pytester, make_dump
     make(pytester.path / "dump.json")
     said = refusal(pytester, "--probe-dump=dump.json")
     said.fnmatch_lines([f"--probe-dump: '*dump.json' cannot be used; it is {kind}; give a file, *"])
-    assert pytester.runpytest("dump.json").ret == pytest.ExitCode.USAGE_ERROR
-    result = pytester.runpytest("--probe-dump=.")
-    result.stderr.fnmatch_lines(["ERROR: --probe-dump: *; the folder holds no dump; *"])
+    refusal(pytester, "--probe-dump=.").fnmatch_lines(["--probe-dump: *; the folder holds no dump; *"])
+    with pytest.raises(pytest.UsageError):
+        collected(pytester, "dump.json")
     (pytester.path / "run/dump_tensor_data").mkdir(parents=True)
     make(pytester.path / "run/dump_tensor_data/x.pt")
     make_dump("run/dump.json", {RELU: forward({**tensor(2), "data_name": "x.pt"}, output=tensor(2))})
@@ -123,8 +120,8 @@ def test_what_is_no_file_is_refused_at_once(pytester: pytest.Pytester, make_dump
     make(pytester.path / "run/stack.json")
     result = pytester.runpytest("--probe-dump=run", "-rs")
     result.stdout.fnmatch_lines(["*no file 'x.pt' in *"])
-    result = pytester.runpytest("--probe-dump=run", "--probe-standards-file=dump.json")
-    result.stderr.fnmatch_lines([f"ERROR: *dump.json: 'the file' cannot be used; it cannot be read: *{kind}*"])
+    said = refusal(pytester, "--probe-dump=run", "--probe-standards-file=dump.json")
+    said.fnmatch_lines([f"*dump.json: 'the file' cannot be used; it cannot be read: *{kind}*"])
 
 
 def test_tensors_lie_in_the_dumps_folder_or_where_the_user_says(
@@ -153,8 +150,8 @@ def test_a_data_dir_of_several_dumps_is_refused(pytester: pytest.Pytester, make_
     for name in ("a", "b"):
         make_dump(f"{name}/dump.json", {RELU: forward(tensor(2), output=tensor(2))})
     for folder, words in ((".", "the run has 2 dumps*give one dump"), ("none", "there is no such folder")):
-        result = pytester.runpytest("--probe-dump=.", f"--probe-data-dir={folder}")
-        result.stderr.fnmatch_lines([f"ERROR: --probe-data-dir: '*' cannot be used; {words}"])
+        said = refusal(pytester, "--probe-dump=.", f"--probe-data-dir={folder}")
+        said.fnmatch_lines([f"--probe-data-dir: '*' cannot be used; {words}"])
 
 
 DEEP = 100_000
@@ -208,8 +205,8 @@ def test_deep_rules_are_refused_within_a_second(pytester: pytest.Pytester, make_
     make_dump(data={})
     (pytester.path / "rules.yaml").write_text(f"apis: {text}" if text[0] in "[{" else text)
     with Seconds(3):
-        result = pytester.runpytest("--probe-dump=dump.json", "--probe-standards-file=rules.yaml")
-    result.stderr.re_match_lines([r"ERROR: .*rules.yaml: 'the file' cannot be used; .*(nested too deep|more than)"])
+        said = refusal(pytester, "--probe-dump=dump.json", "--probe-standards-file=rules.yaml")
+    said.re_match_lines([r".*rules.yaml: 'the file' cannot be used; .*(nested too deep|more than)"])
 
 
 def test_a_packed_storage_is_not_unpacked(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
