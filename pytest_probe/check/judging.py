@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_probe import inputs
 from pytest_probe.check.both_sides import BothSides, Reference, results
 from pytest_probe.check.comparisons import comparisons
 from pytest_probe.check.conditions import Setup
@@ -73,11 +74,10 @@ class OutputVerdicts(Struct, frozen=True):
 
 
 class Judging(Struct, frozen=True):
-    """Judges replays by a run's standard; whole gives the reference in full of a call that was cut, with so many
-    elements of results."""
+    """Judges replays by a run's standard; whole gives the reference in full of a call that was cut."""
 
     setup: Setup
-    whole: Callable[[Reference, int], Reference]
+    whole: Callable[[Reference], Reference]
 
     def of(self, case: Case, replay: BothSides) -> OutputVerdicts:
         """The verdicts on a case: of a call that is cut by its pieces, and in full where these do not show that all is
@@ -94,6 +94,12 @@ class Judging(Struct, frozen=True):
         if found is not None and all(output.verdict == "pass" for output in found.outputs):
             return found
         try:
+            if found is not None:
+                # An error asks for all further runs.
+                arrays = [leaf.array for leaf in replay.reference.leaves.values()]
+                arrays += (array for _, given in parts for array in given.values())
+                available = inputs.available_memory(self.setup.conditions.workers)
+                inputs.check_elements(sum(array.size for array in arrays), available)
             return self.judged(case, self._in_full(case, parts))
         except TooLarge:
             if found is None:
@@ -103,7 +109,7 @@ class Judging(Struct, frozen=True):
     def _in_full(self, case: Case, parts: Sequence[tuple[BothSides, Mapping[str, AnyArray]]]) -> PairedOutputs:
         whole: list[tuple[BothSides, Mapping[str, AnyArray]]] = []
         for part, given in parts:
-            reference = self.whole(part.reference, sum(array.size for array in given.values()))
+            reference = self.whole(part.reference)
             rounded = part.rounded and other_reading(reference)
             whole.append((replace(part, reference=reference, rounded=rounded), given))
         if case.direction == "forward":

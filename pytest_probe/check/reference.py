@@ -98,11 +98,10 @@ class ReferenceRuns(Struct, frozen=True):
         given = {"way": self.way, "notes": notes, "demands": resolved.demands, "casts": casts, **further}
         return Reference(self.framework, candidate, resolved.call, leaves, run, wanted, **given)
 
-    def whole(self, reference: Reference, results: int) -> Reference:
-        """Of a call that was cut the reference in full, for so many elements of results. Raises TooLarge before a run
-        that would take too much memory, and NoReference."""
-        arguments = sum(leaf.array.size for leaf in reference.leaves.values())
-        inputs.check_elements(arguments + results, self.memory)
+    def whole(self, reference: Reference) -> Reference:
+        """Of a call that was cut the reference in full. Raises TooLarge before a run that would take too much memory,
+        and NoReference."""
+        inputs.check_size(reference.call, None, self.memory)
         inputs.check_run(self._bytes_inside(reference.candidate), self.memory)
         with no_reference("float64 on the CPU", NoReference, UnsupportedDtype):
             return replace(reference, corner=None, cached=self.cached).ran()

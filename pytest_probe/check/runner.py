@@ -105,9 +105,9 @@ class CaseRunner(Struct, frozen=True):
         note = f"{EMULATED}{', '.join(sorted(sixteen))} computed in float32 and rounded"
         return replace(reference, notes=(*reference.notes, note))
 
-    def whole(self, reference: Reference, results: int) -> Reference:
+    def whole(self, reference: Reference) -> Reference:
         """The reference in full of a call that was cut."""
-        return self._references.whole(reference, results)
+        return self._references.whole(reference)
 
     @property
     def device(self) -> DeviceSource:
