@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from pytest_probe import frameworks
 from pytest_probe.check.check import Checker
 from pytest_probe.check.conditions import Conditions
 from pytest_probe.check.resolve import known_api
@@ -46,6 +47,7 @@ def check(
         api=api,
         backward=backward,
         dtype=same(dtype),
+        key=name_of(function),
         strides=strides,
         borders=borders,
     )
@@ -67,3 +69,10 @@ def same(dtype: str) -> bool:
     if dtype not in ("same", "any"):
         raise SettingsError("check: dtype", dtype, 'give "same", the dtype that the reference promises, or "any"')
     return dtype == "same"
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What a function is called, or the one that a partial calls."""
+    while hasattr(function, "func"):
+        function = function.func
+    return frameworks.own_name(function).strip("<>")

@@ -12,9 +12,8 @@ from typing import Any, Literal
 import pytest
 from msgspec.structs import replace
 
-from pytest_probe import frameworks
 from pytest_probe.check import Case, CaseOutcome, Checker, PreparedCall
-from pytest_probe.check.notebook import refuse_tolerances, same
+from pytest_probe.check.notebook import name_of, refuse_tolerances, same
 from pytest_probe.check.quantizers import check_quantizer, quantizer
 from pytest_probe.check.resolve import known_api
 from pytest_probe.errors import NoKernel, ProbeError, UnsupportedDtype
@@ -208,7 +207,7 @@ class ProbeFixture(_Checks):
         refuse_tolerances(rtol, atol)
         with self._checker.setup.settled():
             api = known_api(self._checker.setup, api or "")
-        name = _name_of(function)
+        name = name_of(function)
         key = f"{name}.{self._checks}"
         self._checks += 1
         pairs = partial(
@@ -223,7 +222,7 @@ class ProbeFixture(_Checks):
             demands=Demands(same(dtype), strides),
             borders=borders,
         )
-        check = self._state.check if against is None else self._beside(partial(pairs, against), _name_of(against))
+        check = self._state.check if against is None else self._beside(partial(pairs, against), name_of(against))
         if relations:
             further = imported(RELATIONS)(self._checker, self._state.at_risk, relations, batch)
             check = partial(_asked, check, further)
@@ -265,7 +264,7 @@ class ProbeFixture(_Checks):
         for arguments that cannot be used. Skips the test where the device has no kernel.
         """
         asked = quantizer(recipe, rule=rule, rounding=rounding, saturate=saturate, swizzle=swizzle)
-        name = _name_of(function)
+        name = name_of(function)
         key = f"{name}.{self._checks}"
         self._checks += 1
         (case,) = self._checker.pairs(function, function, [x], key=key, origin=self._item.nodeid)
@@ -307,7 +306,7 @@ class ProbeFixture(_Checks):
         raises or dies, or where one has not ended after 0.8 times --probe-timeout; skips the test where the backend is
         not built in.
         """
-        config, name = self._state.config, _name_of(function)
+        config, name = self._state.config, name_of(function)
         if _COLLECTIVES not in config.stash:
             config.stash[_COLLECTIVES] = imported(COLLECTIVES)(self._state.settings.timeout, {})
             config.add_cleanup(config.stash[_COLLECTIVES].close)
@@ -427,9 +426,3 @@ def _outside(error: BaseException | None) -> BaseException | None:
     for frame, behind in zip(kept, (*kept[1:], None), strict=False):
         frame.tb_next = behind
     return error.with_traceback(kept[0]) if error is not None and kept else error
-
-
-def _name_of(function: Callable[..., Any]) -> str:
-    while hasattr(function, "func"):
-        function = function.func
-    return frameworks.own_name(function).strip("<>")

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_probe.check import Case
+    from pytest_probe.model.result import Result
     from pytest_probe.model.verdict import Verdict
     from pytest_probe.registry import Registry
 
@@ -69,4 +72,13 @@ def pytest_probe_verdict(case: Case, verdict: Verdict) -> Verdict | None:
     def pytest_probe_verdict(case, verdict):
         if case.record.api == "gelu" and verdict.verdict == "error":
             return msgspec.structs.replace(verdict, verdict="warning", reason="known, ticket 123: " + verdict.reason)
+    """
+
+
+def pytest_probe_results(results: Sequence[Result]) -> None:
+    """See the results of an item as it ends, in the one process that reports.
+
+    def pytest_probe_results(results):
+        for result in results:
+            writer.add_scalar(f"seconds/{result.api}", result.duration)
     """

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_probe import frameworks
+from pytest_probe.errors import HookFailed
 from pytest_probe.model.dump import Frame
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.option_types import RESULTS
@@ -38,6 +39,7 @@ from pytest_probe.reports.selected import ITEMS, read_items, selected_in
 from pytest_probe.reports.slowest import Slowest
 from pytest_probe.reports.tally import Tally
 from pytest_probe.system.text import printable, printable_line
+from pytest_probe.user_errors import reporting_failures_of
 
 LETTERS = {"passed": ".", "failed": "F", "skipped": "s"}
 
@@ -188,6 +190,12 @@ class Reporting:
             self._count(result, place)
         if self._writer is not None:
             self._writer.write(lines)
+        try:
+            with reporting_failures_of("pytest_probe_results"):
+                self._probe.config.hook.pytest_probe_results(results=results)
+        except HookFailed as error:
+            if str(error) not in self._trouble:
+                self.trouble(str(error))
 
     def _count(self, result: Result, place: Line = NO_LINE) -> None:
         self.tally.add(result, place)

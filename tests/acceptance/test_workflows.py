@@ -7,17 +7,20 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from itertools import product
 from pathlib import Path
 from string import Template
+from typing import Any
 
 import pytest
 import yaml
 
+from pytest_probe.cli import main
 from tests.acceptance.conftest import DumpMaker
 from tests.features.gate.test_gate import DATA
-from tests.support.pages import blocks
+from tests.support.pages import ROOT, blocks
 
 # What a CI machine has and a test has not: installed packages, a network.
 STUBS = {
@@ -124,3 +127,82 @@ def test_the_jenkins_pipeline_is_balanced_and_its_commands_run(machine: Machine)
     assert "baseline baseline.jsonl: 3 cases, 3 added" in printed["Update"]
     assert "gate: 3 as before (baseline.jsonl)" in printed["Gate"]
     assert Path("junit.xml").is_file()
+
+
+def action_steps() -> list[dict[str, Any]]:
+    action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+    assert {*action} == {"name", "description", "inputs", "runs"}
+    assert action["runs"]["using"] == "composite"
+    asked = {name for step in action["runs"]["steps"] for name in re.findall(r"inputs\.(\w+)", str(step))}
+    assert asked == {*action["inputs"]}
+    return [step for step in action["runs"]["steps"] if "run" in step]
+
+
+def run_action(github: Path, **given: str) -> subprocess.CompletedProcess[str]:
+    """The action's own commands, as GitHub runs them; all but the last one must end with 0."""
+    inputs = {"dump": "", "capture": "", "baseline": "", "args": "", "results": "results", "package": "", **given}
+    github.mkdir(exist_ok=True)
+    done: list[subprocess.CompletedProcess[str]] = []
+    for step in action_steps():
+        if "if" in step and not inputs[re.findall(r"inputs\.(\w+) != ''", step["if"])[0]]:
+            continue
+        assert not done or done[-1].returncode == 0
+        own = {name: inputs[re.findall(r"inputs\.(\w+)", value)[0]] for name, value in step["env"].items()}
+        of_job = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(github / "summary.md")}
+        path = os.pathsep.join((str(Path("bin").absolute()), str(Path(sys.executable).parent), os.environ["PATH"]))
+        environment = {**os.environ, **of_job, "GITHUB_WORKSPACE": os.getcwd(), "PATH": path, **own}
+        command = ["bash", "-e", "-o", "pipefail", "-c", step["run"]]
+        done.append(subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300))
+    return done[-1]
+
+
+@pytest.mark.usefixtures("machine")
+def test_the_action_gates_a_dump_and_marks_what_fails(tmp_path: Path) -> None:
+    gate = {"dump": "dump.json", "baseline": "baseline.jsonl"}
+    assert run_action(tmp_path, **gate, args="-n 2 --probe-baseline-update", package="x").returncode == 0
+    Path("conftest.py").write_text(
+        "import torch\ndef pytest_probe_register(registry):\n"
+        "    registry.calls['Torch.exp'] = lambda x: 1.01 * torch.exp(x)\n"
+    )
+    done = run_action(tmp_path, **gate, results="again")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "::error file=" in done.stdout
+    assert "## pytest-probe: nothing failed" in (tmp_path / "summary.md").read_text()
+    assert "## pytest-probe: 1 case failed" in (tmp_path / "summary.md").read_text()
+    assert Path("again/junit.xml").is_file()
+
+
+@pytest.mark.usefixtures("machine")
+def test_the_action_records_a_program(tmp_path: Path) -> None:
+    Path("train.py").write_text("import torch\nfor _ in range(int(__import__('sys').argv[1])): torch.ones(4).exp()\n")
+    done = run_action(tmp_path, capture="train.py 2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 cases, 4 pass" in done.stdout
+
+
+def test_the_repositorys_workflow_gives_the_action_inputs_that_it_has() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/precision.yml").read_text(encoding="utf-8"))
+    action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+    used = [step for step in workflow["jobs"]["demo"]["steps"] if step.get("uses") == "./"]
+    assert used
+    for step in used:
+        assert step["with"].keys() <= action["inputs"].keys()
+        assert (ROOT / step["with"].get("dump", "")).exists()
+
+
+def test_the_hook_of_pre_commit_refuses_what_a_merge_left(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    program, *command = shlex.split(hook["entry"])
+    assert program == "pytest-probe"
+    names = ("baseline.jsonl", "ci/baseline-bfloat16.jsonl", "results.jsonl", "my_baseline.jsonl")
+    assert [bool(re.search(hook["files"], name)) for name in names] == [True, True, False, False]
+    machine.run("pytest --probe-dump=dump.json --probe-baseline=good.jsonl --probe-baseline-update")
+    header, first, *rest = Path("good.jsonl").read_text().splitlines(keepends=True)
+    capsys.readouterr()
+    Path("twice.jsonl").write_text("".join((header, first, first, *rest)))
+    Path("marks.jsonl").write_text("".join((header, "<<<<<<< HEAD\n", first, *rest)))
+    assert main([*command, "good.jsonl"]) == 0
+    assert main([*command, "twice.jsonl", "good.jsonl", "marks.jsonl"]) == 1
+    twice, marks = capsys.readouterr().out.splitlines()
+    assert "twice.jsonl:3: pytest-probe does not write this: line 2 has the id" in twice
+    assert "marks.jsonl:2" in marks

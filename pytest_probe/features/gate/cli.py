@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_probe.errors import SettingsError
 from pytest_probe.features.gate.baseline import Baseline, Header, comparable, differences
 from pytest_probe.features.gate.gate import Gate
 from pytest_probe.features.gate.report import COUNTED
@@ -31,6 +32,31 @@ def add_parser(commands: Any) -> None:
     diff.add_argument("before", metavar="A", type=Path, help="the older baseline")
     diff.add_argument("after", metavar="B", type=Path, help="the newer baseline")
     diff.set_defaults(run=run)
+    check = actions.add_parser(
+        "check",
+        help="say which baselines cannot be read, as after a merge",
+        description="Read each file as a run with --probe-baseline would.",
+        epilog="exit status: 0, 1 where a file cannot be read",
+    )
+    check.add_argument("files", metavar="FILE", nargs="+", type=Path, help="a baseline")
+    check.set_defaults(run=run_check)
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    """The exit status."""
+    found = [*filter(None, map(_trouble, arguments.files))]
+    for trouble in found:
+        print(printable(trouble))
+    return int(bool(found))
+
+
+def _trouble(path: Path) -> str:
+    """Why a baseline cannot be read; "" where it can."""
+    try:
+        Baseline.read(path, "FILE")
+    except SettingsError as error:
+        return str(error)
+    return ""
 
 
 def run(arguments: argparse.Namespace) -> int:

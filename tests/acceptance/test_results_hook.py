@@ -1,0 +1,80 @@
+"""`pytest_probe_results`: what a project's writer gets, and the writers that docs/hooks.md shows."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from unittest.mock import MagicMock
+
+import pytest
+
+from tests.acceptance.conftest import DumpMaker
+from tests.support.pages import blocks
+
+pytestmark = pytest.mark.slow
+COUNTS = """
+from pathlib import Path
+
+def pytest_probe_results(results):
+    with Path("seen.txt").open("a") as file:
+        file.writelines(f"{result.id} {result.verdict}\\n" for result in results)
+"""
+
+
+def example(words: str) -> str:
+    (found,) = [block.text for block in blocks("docs/hooks.md") if block.language == "python" and words in block.text]
+    return found
+
+
+def run(pytester: pytest.Pytester, conftest: str, *options: str) -> pytest.RunResult:
+    pytester.makeconftest(conftest)
+    return pytester.runpytest("--probe-dump=dump.json", "--probe-device=cpu", *options)
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_each_result_is_seen_once(pytester: pytest.Pytester, make_dump: DumpMaker, workers: str) -> None:
+    make_dump()
+    outcomes = run(pytester, COUNTS, "-n", workers).parseoutcomes()
+    seen = (pytester.path / "seen.txt").read_text().splitlines()
+    assert len(seen) == len({*seen}) == 6
+    verdicts = Counter(line.rpartition(" ")[2] for line in seen)
+    assert verdicts == {"pass": outcomes["passed"], "skip": outcomes["skipped"]}
+
+
+def test_a_writer_that_raises_fails_the_run_and_loses_no_result(
+    pytester: pytest.Pytester, make_dump: DumpMaker
+) -> None:
+    make_dump()
+    result = run(pytester, "def pytest_probe_results(results): raise OSError('disk is full')", "--probe-out=out")
+    assert result.ret == 1
+    lines = [line for line in result.outlines if "pytest_probe_results raised OSError: disk is full" in line]
+    assert len(lines) == 1
+    assert len((pytester.path / "out/results.jsonl").read_text().splitlines()) == 6
+
+
+def test_the_example_of_tensorboard_draws_noise_ratios(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_dump()
+    module = MagicMock()
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    assert run(pytester, example("SummaryWriter")).ret == 0
+    writer = module.SummaryWriter.return_value
+    drawn = {call.args[0]: call.args[1:] for call in writer.add_scalar.call_args_list}
+    ratio, place = drawn["Functional.linear.forward/output.0"]
+    assert 0 <= ratio < 64
+    assert isinstance(place, int)
+    writer.close.assert_called_once_with()
+
+
+def test_the_example_of_wandb_has_a_row_for_each_case(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_dump()
+    wandb = MagicMock()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    assert run(pytester, example("wandb")).ret == 0
+    (columns,), rows = wandb.Table.call_args
+    assert columns == ["case", "device", "verdict", "reason"]
+    assert Counter(row[2] for row in rows["data"]) == {"pass": 5, "skip": 1}
+    wandb.init.return_value.__enter__.return_value.log.assert_called_once()
