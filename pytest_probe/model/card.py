@@ -70,7 +70,7 @@ def card(verdict: Verdict) -> str:
 
 
 def _decides(verdict: Verdict) -> OutputVerdict | None:
-    """The output that decides: of those that pass the one that comes nearest to its limit."""
+    """The output that decides: if all pass, the one that comes nearest to its limit."""
     return max(
         verdict.outputs, key=lambda each: (SEVERITY[each.verdict], limit_share(each.metrics) or 0.0), default=None
     )
