@@ -1,5 +1,10 @@
 """The noise rule in numbers: how far each element is from the reference, in units of what its precision explains.
 
+Noise ratio of an element = max(0, |actual - R| - ulp(R) / 2) / A, without a unit. R is the float64 reference, the ulp
+that of the output's dtype, and A = max(S, u |R|, c RMS(S), half the smallest subnormal number): S is the element's
+largest distance from R in K perturbed runs, u the roundoff of the kernel's arithmetic, c = FLOOR, or 0 element by
+element. actual, R, S and A have the output's shape. Limits are for the largest ratio and for the RMS of all.
+
 The rule is in docs/standards.md, the evidence behind its constants in docs/evidence.md.
 """
 

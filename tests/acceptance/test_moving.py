@@ -23,7 +23,7 @@ def test_each_option_that_the_page_names_exists(page: str) -> None:
 def test_the_compile_mode_of_the_npu_surrounds_each_call(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """run_ut -j, on a dump of msprobe's: the compiler that docs/hooks.md shows, and a stand-in for torch_npu's switch."""
+    """-j, on a dump of msprobe's: the compiler that docs/hooks.md shows, and a stand-in for torch_npu's switch."""
     asked: list[bool] = []
     switch = SimpleNamespace(set_compile_mode=lambda *, jit_compile: asked.append(jit_compile))
     monkeypatch.setattr(torch, "npu", switch, raising=False)

@@ -1,4 +1,9 @@
-"""Steps of a staircase: the reference's own step, or the neighbour where the argument lies on the edge."""
+"""Steps of a staircase: the reference's own step, or the neighbour where the argument lies on the edge.
+
+A step is right if it lies between the least and the largest step, each correctly rounded, that the reference and runs
+within 4 roundoffs of its inputs give: 4 runs, then 16, then 64. A step that is not a number of the dtype may be off by
+4 roundoffs. Counts (of a histogram) must add up to the reference's total. All arrays have the output's shape.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""Values drawn from a distribution: are they possible, and distributed as the call says?"""
+"""Values drawn from a distribution: are they possible, and distributed as the call says?
+
+Of n values x with the law F, all elements of the output in any shape:
+
+- range: each x lies between the ends of F, and both ends are met unless chance leaves them out
+- Kolmogorov and Smirnov: sup |F_n(x) - F(x)| is at most sqrt(log(2 / p) / (2 n)), with p = 10^-9
+- moments: the mean of the k-th Hermite polynomial of z (normal laws), or Legendre polynomial of F(x) (others), for k
+  from 1 to 4, in standard errors 1 / sqrt(n): at most 5.3. They show a shift, a width, skewness and tails
+- repetition: equal rows, equal blocks, and the autocorrelation of the sequence
+
+The polynomials are those of smooth tests of goodness of fit (Neyman, 1937).
+"""
 
 from __future__ import annotations
 

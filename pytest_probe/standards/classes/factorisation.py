@@ -1,4 +1,15 @@
-"""Factors that are defined up to signs or a basis: judged by residual, orthogonality and spectrum."""
+"""Factors that are defined up to signs or a basis: judged by residual, orthogonality and spectrum.
+
+Of matrices M, shape (..., m, n) with the larger side n, and their factors, for example U S V^H of svd:
+
+- residual: max |M - U S V^H| / (u |M| sqrt(n)), in eigh and eig max |M V - V L| over the same; |M| is Frobenius' norm
+- orthogonality: max |Q^H Q - I| / (u sqrt(n)) of each basis Q
+- spectrum: max |s - s of the reference| / (u |M| sqrt(n)) of singular values or of eigh's eigenvalues
+
+eig has lengths of eigenvectors for orthogonality and the trace for the spectrum; qr without Q has R^H R - M^H M over
+|M|. u is the roundoff of the call, or of a 16-bit output. Each may be 32 at most. LAPACK's test programs use the same
+quotients, with n in place of sqrt(n).
+"""
 
 from __future__ import annotations
 

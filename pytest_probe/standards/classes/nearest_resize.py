@@ -1,4 +1,10 @@
-"""Interpolation to the nearest element: either of two where float32 rounding decides which is nearest."""
+"""Interpolation to the nearest element: either of two where float32 rounding decides which is nearest.
+
+Place i of a dimension takes input element floor((i + shift) * step), clipped to the input; step is input size over
+output size, or 1 / scale_factor, and shift is 0.5 for `nearest-exact`, else 0: as torch's documentation of interpolate
+says. Both elements are right where float64 and float32, in three orders of the product, give different ones. Arrays
+have the shape (N, C, then one or several dimensions).
+"""
 
 from __future__ import annotations
 
