@@ -101,7 +101,8 @@ class Asked(Struct, frozen=True):
     verdicts: tuple[Verdict, ...]
 
     def of(self, direction: str) -> list[tuple[Comparison, OutputVerdict]]:
-        return [pair for pair in self.comparisons if pair[0].direction == direction]
+        """By output the last one: a reading of its numbers may have been an error before another one counted."""
+        return [*{pair[0].name: pair for pair in self.comparisons if pair[0].direction == direction}.values()]
 
 
 def ask(call: Call) -> Asked:
