@@ -74,6 +74,7 @@ VALUES = {
     },
     "--probe-ranks=1": "--probe-ranks: '1' cannot be used; give a whole number, 2 to 4096",
     "--probe-ranks=4096": "--probe-ranks: '4096' cannot be used; each is a process of 150 MB, and this machine has*",
+    "--probe-cluster=dask": "--probe-cluster: 'dask' cannot be used; give ray, or ray://HOST:PORT",
     "--probe-compile=dynamic": "*give a compiler, as inductor,dynamic",
     "--probe-relations=again,": "--probe-relations: 'again,' cannot be used; give names separated by commas*",
     "--probe-worth=101": "*argument --probe-worth: ignored explicit argument '101'*",
@@ -133,6 +134,8 @@ TOGETHER = {
     "--probe-mode=time --probe-time-limit=1.15": "--probe-time-limit: '1.15' * it needs times to compare with: add "
     "--probe-benchmark=DIR or *",
     "--probe-mode=mem --probe-emulate": "--probe-emulate: *measures no times and no memory, *=mem*",
+    "--probe-cluster=ray --probe-isolate": "--probe-isolate: True cannot be used; with --probe-cluster=ray *",
+    "--probe-cluster=ray --probe-fuzz=5": "--probe-cluster: 'ray' cannot be used; it needs recorded calls, *",
     "--probe-compile=eager --probe-relations=again": "--probe-relations*leave it out*",
     "--probe-against=dump.json --probe-against-call=engine.py": "*--probe-against-call*leave it out*",
     "--probe-against=dump.json --probe-device=cpu": "--probe-device: 'cpu' cannot be used; it needs a device, and with "

@@ -12,20 +12,16 @@ import torch
 from tests.features.against.conftest import Compare, in_order, statuses
 from tests.support.running import refusal
 
-WORKERS = pytest.mark.parametrize("workers", ["0", "2"])
 
-
-@WORKERS
-def test_two_recordings_of_one_program_are_equal(compare: Compare, workers: str) -> None:
-    result, found = compare("gpt", "again", "-n", workers)
+def test_two_recordings_of_one_program_are_equal(compare: Compare) -> None:
+    result, found = compare("gpt", "again")
     assert set(statuses(found)) == {"equal"}
     result.assert_outcomes(passed=len(found))
     result.stdout.fnmatch_lines(["A against B, * cases: * equal*", "*all pairs are equal*"])
 
 
-@WORKERS
-def test_a_wrong_softmax_is_the_first_own_error(compare: Compare, workers: str) -> None:
-    result, found = compare("softmax", "gpt", "-n", workers)
+def test_a_wrong_softmax_is_the_first_own_error(compare: Compare) -> None:
+    result, found = compare("softmax", "gpt", "-n2")
     order = in_order(found)
     own = [name for name, status in order if status == "own"]
     # Its backward uses what the forward gave.

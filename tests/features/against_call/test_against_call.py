@@ -53,7 +53,7 @@ def differences(found: Any, name: str) -> dict[str, str]:
     return {output["name"]: output["metrics"].get("difference", "") for output in found[name]["outputs"]}
 
 
-@pytest.mark.parametrize("args", [("-n0",), ("-n2",), ("-n0", "--probe-device=other")])
+@pytest.mark.parametrize("args", [("-n0",), ("-n2", "--probe-device=other")])
 def test_the_difference_has_a_name_and_both_are_right(pytester: pytest.Pytester, args: tuple[str, ...]) -> None:
     result, found = run(pytester, *args)
     result.assert_outcomes(passed=12)  # an API that the module does not have is not selected
@@ -92,7 +92,7 @@ def test_numbers_of_both_sides_are_in_the_results(pytester: pytest.Pytester) -> 
     )
 
 
-@pytest.mark.parametrize("args", [("-n0",), ("-n2",), ("-n0", "--probe-device=other")])
+@pytest.mark.parametrize("args", [("-n0",), ("-n2", "--probe-device=other")])
 def test_a_wrong_side_is_named(pytester: pytest.Pytester, args: tuple[str, ...]) -> None:
     result, found = run(pytester, *args, norm="wrong_eps")
     wrong = [name for name, each in found.items() if each["verdict"] == "error"]

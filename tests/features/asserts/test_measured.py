@@ -66,9 +66,8 @@ def of(rows: list[dict[str, object]], test: str) -> list[dict[str, object]]:
     return [row for row in rows if str(row["id"]).endswith(f"::{test}")]
 
 
-@pytest.mark.parametrize("workers", [[], ["-n2"]])
-def test_what_was_needed(pytester: pytest.Pytester, workers: list[str]) -> None:
-    rows = found(pytester, *workers)
+def test_what_was_needed(pytester: pytest.Pytester) -> None:
+    rows = found(pytester, "-n2")
     narrow, wide = sorted(of(rows, "test_norm"), key=lambda row: str(row["dtype"]))
     assert narrow | {"asserts": 3, "rtol": 0.02, "dtype": "bfloat16", "ulp": 2.0**-7, "pass_zeros": 0} == narrow
     assert wide["asserts"] == 3

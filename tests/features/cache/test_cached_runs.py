@@ -86,10 +86,9 @@ def computed(pytester: pytest.Pytester) -> int:
     return found
 
 
-@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
-def test_the_second_run_computes_no_reference(pytester: pytest.Pytester, workers: list[str]) -> None:
+def test_the_second_run_computes_no_reference(pytester: pytest.Pytester) -> None:
     def run(out: str, *args: str) -> list[str]:
-        run_here(pytester, *RUN, f"--probe-out={out}", *workers, *args).assert_outcomes(passed=6)
+        run_here(pytester, *RUN, f"--probe-out={out}", "-n1", *args).assert_outcomes(passed=6)
         return results(pytester.path / out)
 
     expected = run("without")

@@ -6,16 +6,18 @@ import errno
 import importlib.util
 import json
 import os
+import shutil
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
 
 import pytest_probe.features.html.page
 from pytest_probe.cli import main
-from tests.acceptance.conftest import NAMES, DumpMaker, forward, tensor
+from tests.acceptance.conftest import NAMES, PLANTED, DumpMaker, forward, tensor, written
 from tests.support.html_page import details, embedded, verdicts
-from tests.support.running import refusal
+from tests.support.running import ran, refusal
 
 HTML = "--probe-html=page.html"
 PAGE = Path("page.html")
@@ -26,13 +28,26 @@ def run(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
     return pytester.runpytest("--probe-dump=dump.json", "--probe-device=cpu", *args)
 
 
-@pytest.mark.usefixtures("planted")
-@pytest.mark.parametrize("workers", ["0", "1"])
-def test_the_page_has_the_verdicts_and_details_of_the_run(
-    pytester: pytest.Pytester, make_dump: DumpMaker, workers: str
-) -> None:
-    make_dump()
-    assert run(pytester, HTML, "-n", workers).ret == 1
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a dump in which relu is called by a module, and in out/ and page.html a run in which relu fails."""
+    folder = tmp_path_factory.mktemp("whole")
+    path = written(folder / "dump.json")
+    path.with_name("construct.json").write_text(json.dumps({"Functional.relu.0.forward": "Module.net.Net.forward.0"}))
+    (folder / "conftest.py").write_text(dedent(PLANTED))
+    args = ("--probe-dump=dump.json", "--probe-device=cpu", HTML, "--probe-out=out", "-n1")
+    assert ran(folder, *args).result.ret == 1
+    return folder
+
+
+@pytest.fixture
+def finished(pytester: pytest.Pytester, whole: Path) -> None:
+    """The test's own copy of it."""
+    shutil.copytree(whole, pytester.path, dirs_exist_ok=True)
+
+
+@pytest.mark.usefixtures("finished")
+def test_the_page_has_the_verdicts_and_details_of_the_run() -> None:
     assert verdicts(PAGE) == PLANTED_VERDICTS
     found = details(PAGE)
     assert found.keys() == set(NAMES)  # so few that all are among the 200 worst
@@ -50,18 +65,15 @@ def test_the_page_has_the_verdicts_and_details_of_the_run(
     assert "details" not in found["Torch.load.0.forward"]
 
 
-@pytest.mark.usefixtures("planted")
-def test_the_place_of_a_call_and_its_module(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    path = make_dump()
-    parents = {"Functional.relu.0.forward": "Module.net.Net.forward.0"}
-    path.with_name("construct.json").write_text(json.dumps(parents))
-    run(pytester, HTML, "--probe-out=out")
+@pytest.mark.usefixtures("finished")
+def test_the_place_of_a_call_and_its_module() -> None:
     rows = {row[1]: row for row in embedded(PAGE, "rows")}
     modules = embedded(PAGE, "names")["names"]["modules"]
     assert [rows[name][7] for name in NAMES] == [0, 0, 1, 1, 2, 3]
     assert [modules[rows[name][8]] for name in NAMES] == ["net", "net", "", "", "", ""]
     lines = [json.loads(line) for line in Path("out/results.jsonl").read_text().splitlines()]
-    assert [(line["place"], line.get("module", "")) for line in lines[:3]] == [(0, "net"), (0, "net"), (1, "")]
+    places = sorted((line["place"], line.get("module", "")) for line in lines)
+    assert places[:3] == [(0, "net"), (0, "net"), (1, "")]
 
 
 def test_no_details_are_made_where_nobody_asks(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
@@ -76,8 +88,7 @@ def test_no_details_are_made_where_nobody_asks(pytester: pytest.Pytester, make_d
     assert "INTERNALERROR" not in run(pytester).stdout.str()
 
 
-@pytest.mark.parametrize("workers", ["0", "1"])
-def test_checks_of_a_test_of_ones_own(pytester: pytest.Pytester, workers: str) -> None:
+def test_checks_of_a_test_of_ones_own(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import torch
@@ -89,7 +100,7 @@ def test_checks_of_a_test_of_ones_own(pytester: pytest.Pytester, workers: str) -
             probe.check(wrong, reference=torch.exp, inputs=[torch.ones(3, 4)])
         """
     )
-    result = pytester.runpytest(HTML, "-n", workers)
+    result = pytester.runpytest(HTML, "-n1")
     assert result.ret == 1
     (found,) = details(PAGE).values()
     assert found["details"]["command"].startswith("pytest 'test_checks_of_a_test_of_ones_own.py::test_mine'")
@@ -105,31 +116,11 @@ def test_of_many_the_worst_are_shown(pytester: pytest.Pytester, make_dump: DumpM
     assert all("plots" in each["details"] for each in found.values())
 
 
-@pytest.mark.usefixtures("planted")
-def test_report_writes_the_page_of_the_run(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    run(pytester, HTML, "--probe-out=out")
+@pytest.mark.usefixtures("finished")
+def test_report_writes_the_page_of_the_run() -> None:
     assert main(["report", "out", "-o", "later.html"]) == 0
     for name in ("rows", "details", "names"):
         assert embedded(Path("later.html"), name) == embedded(PAGE, name)
-
-
-@pytest.mark.usefixtures("planted")
-def test_the_page_of_a_resumed_run_has_all_verdicts(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    run(pytester, "--probe-out=out", "-x")
-    run(pytester, "--probe-out=out", "--probe-resume", HTML)
-    assert verdicts(PAGE) == PLANTED_VERDICTS
-
-
-@pytest.mark.usefixtures("planted")
-def test_the_page_of_merged_shards_has_all_verdicts(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    for shard in "12":
-        run(pytester, f"--probe-shard={shard}/2", f"--probe-out=out{shard}")
-    main(["merge", "out1", "out2", "-o", "out"])
-    assert main(["report", "out", "-o", "page.html"]) == 0
-    assert verdicts(PAGE) == PLANTED_VERDICTS
 
 
 def test_beside_a_benchmark_and_a_baseline(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
@@ -153,22 +144,20 @@ def test_beside_a_benchmark_and_a_baseline(pytester: pytest.Pytester, make_dump:
         assert changed == {"Functional.relu.0.forward": "pass"}
 
 
-def test_report_compares_two_folders(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    run(pytester, "--probe-out=one")
+@pytest.mark.usefixtures("finished")
+def test_report_compares_two_folders(pytester: pytest.Pytester) -> None:
     run(pytester, "--probe-out=two", "--probe-seed=7", "--probe-api=Functional.*")
-    assert main(["report", "one", "two", "-o", "page.html"]) == 0
+    assert main(["report", "out", "two", "-o", "page.html"]) == 0
     beside = embedded(PAGE, "beside")
     assert (beside["common"], beside["only_here"], beside["only_there"]) == (4, 2, 0)
     assert beside["notes"] == ["The seed differs: 0 here, 7 there, so the inputs are others."]
 
 
+@pytest.mark.usefixtures("finished")
 def test_unlike_dumps_are_listed(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    run(pytester, "--probe-out=one")
     make_dump(data={"Torch.exp.0.forward": forward(tensor(2), output=tensor(2))})
     run(pytester, "--probe-out=two")
-    assert main(["report", "one", "two", "-o", "page.html"]) == 0
+    assert main(["report", "out", "two", "-o", "page.html"]) == 0
     beside = embedded(PAGE, "beside")
     assert (beside["alike"], beside["common"], beside["moves"]) == (False, 0, [])
     assert (beside["only_here"], beside["only_there"]) == (6, 1)
@@ -243,11 +232,8 @@ def test_results_that_cannot_be_shown(
     assert words in capsys.readouterr().err
 
 
-def test_results_that_are_damaged(
-    pytester: pytest.Pytester, make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make_dump()
-    run(pytester, "--probe-out=out")
+@pytest.mark.usefixtures("finished")
+def test_results_that_are_damaged(capsys: pytest.CaptureFixture[str]) -> None:
     lines = Path("out/results.jsonl").read_text()
     Path("out/results.jsonl").write_text(lines + '{"id": "torn')  # as a kill leaves it
     assert main(["report", "out", "-o", "page.html"]) == 0
@@ -260,10 +246,7 @@ def test_results_that_are_damaged(
     assert "results.jsonl cannot be read" in capsys.readouterr().err
 
 
-def test_a_page_that_cannot_be_written(
-    pytester: pytest.Pytester, make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make_dump()
-    run(pytester, "--probe-out=out")
+@pytest.mark.usefixtures("finished")
+def test_a_page_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "out", "-o", "none/page.html"]) == 2
     assert "it cannot be written: No such file or directory" in capsys.readouterr().err

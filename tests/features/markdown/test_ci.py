@@ -22,16 +22,15 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("planted")
-@pytest.mark.parametrize("workers", ["0", "1"])
 def test_github_marks_the_line_of_the_call(
-    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, workers: str
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_dump()
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "page.md")
     monkeypatch.setenv("GITHUB_WORKSPACE", str(Path(USER_SCRIPT).parent))
     Path("page.md").write_text("before\n")
-    result = run(pytester, "-n", workers)
+    result = run(pytester, "-n1")
     assert result.ret == 1
     marks = [line for line in result.outlines if line.startswith("::error ")]
     assert marks == [
@@ -103,9 +102,8 @@ def test_a_page_that_github_cannot_show_ends_in_no_traceback(
     result.stdout.fnmatch_lines(["probe: the summary for none/page.md cannot be written (No such file or directory)"])
 
 
-@pytest.mark.parametrize("workers", [0, 1])
 def test_other_reports_have_the_gate(
-    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, workers: int
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plugins = ("html", "metadata", "pytest_reportlog", "allure_pytest", "rerunfailures")
     make_dump(data=DATA)
@@ -113,7 +111,7 @@ def test_other_reports_have_the_gate(
     run(pytester, BASELINE, UPDATE).assert_outcomes(passed=3)
     monkeypatch.setenv("ERROR", "1")
     shown = ("--html=report.html", "--report-log=log.jsonl", "--alluredir=allure", "--reruns=1")
-    ran = run_beside(pytester, monkeypatch, plugins, BASELINE, *shown, workers=workers)
+    ran = run_beside(pytester, monkeypatch, plugins, BASELINE, *shown, workers=1)
     ran.result.stdout.fnmatch_lines(["gate: 1 worse, 2 as before *"])
     assert ran.summary.items() >= {"failed": 1, "passed": 2, "rerun": 1}.items()
     found = [case.properties["probe.gate"] for case in ran.junit if "probe.gate" in case.properties]

@@ -42,7 +42,7 @@ def sides(pytester: pytest.Pytester) -> tuple[Path, Path]:
 
 
 @pytest.mark.usefixtures("sides")
-@pytest.mark.parametrize("more", [(), ("--probe-device=recorded",), ("-n1",)])
+@pytest.mark.parametrize("more", [(), ("--probe-device=recorded", "-n1")])
 def test_an_item_a_call(pytester: pytest.Pytester, more: tuple[str, ...]) -> None:
     result = pytester.runpytest(*TOLD, "--probe-standard=paddleapex", "--junitxml=j.xml", "--probe-out=out", *more)
     result.assert_outcomes(passed=1, failed=1, skipped=1)

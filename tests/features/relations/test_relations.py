@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch.nn.functional as F
 
-from pytest_probe.cli import main
 from tests.support.related import FAULTS
 from tests.support.running import refusal
 from tests.support.writing import entries, write_dump
@@ -20,7 +19,6 @@ from tests.support.related import FAULTS
 def pytest_probe_register(registry):
     registry.calls.update(FAULTS[{name!r}].calls())
 """
-PARALLEL = pytest.mark.parametrize("parallel", [[], ["-n", "2"]], ids=["serial", "parallel"])
 
 
 def faulty(pytester: pytest.Pytester, name: str) -> None:
@@ -43,10 +41,9 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-@PARALLEL
-def test_an_error_fails_its_items(pytester: pytest.Pytester, parallel: list[str]) -> None:
+def test_an_error_fails_its_items(pytester: pytest.Pytester) -> None:
     faulty(pytester, "write before")
-    result = run(pytester, "--probe-relations=guard,fresh", "--probe-out=out", *parallel)
+    result = run(pytester, "--probe-relations=guard,fresh", "--probe-out=out")
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(
         [
@@ -64,13 +61,12 @@ def test_an_error_fails_its_items(pytester: pytest.Pytester, parallel: list[str]
     ]  # fmt: skip
 
 
-@PARALLEL
-def test_a_warning_passes_but_under_strict(pytester: pytest.Pytester, parallel: list[str]) -> None:
+def test_a_warning_passes_but_under_strict(pytester: pytest.Pytester) -> None:
     faulty(pytester, "split")
-    result = run(pytester, "--probe-relations=batch,order", *parallel)
+    result = run(pytester, "--probe-relations=batch,order", "-n2")
     assert result.parseoutcomes() in ({"passed": 0, "warned": 2}, {"warned": 2})
     result.stdout.fnmatch_lines(["relation.batch, 2 cases: 2 broken", "relation.order, 2 cases: 2 kept"])
-    run(pytester, "--probe-relations=batch,order", "--probe-strict", *parallel).assert_outcomes(failed=2)
+    run(pytester, "--probe-relations=batch,order", "--probe-strict", "-n2").assert_outcomes(failed=2)
 
 
 def test_nothing_is_asked_without_the_option(pytester: pytest.Pytester) -> None:
@@ -110,15 +106,6 @@ def test_a_row_of_the_projects(pytester: pytest.Pytester) -> None:
     said.fnmatch_lines(["*registry.relations?'F.relu'?: unknown key 'bacth'; did you mean 'batch'?*"])
 
 
-def test_shards_are_merged(pytester: pytest.Pytester) -> None:
-    faulty(pytester, "write before")
-    for part in (1, 2):
-        run(pytester, "--probe-relations=guard", f"--probe-shard={part}/2", f"--probe-out=part{part}")
-    assert main(["merge", "part1", "part2", "--out=whole"]) == 1
-    (row,) = rows(pytester.path / "whole")
-    assert (row["question"], row["outcomes"]) == ("relation.guard", {"broken": 2})
-
-
 READS_ON = """
 import ctypes, torch
 
@@ -132,6 +119,7 @@ def pytest_probe_register(registry):
 """
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_read_beyond_the_page_is_a_death_that_names_the_argument(pytester: pytest.Pytester) -> None:
     faulty(pytester, "write before")
     pytester.makeconftest(READS_ON)

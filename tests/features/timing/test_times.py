@@ -115,7 +115,6 @@ def test_without_the_mode_nothing_is_measured(pytester: pytest.Pytester) -> None
 def test_a_slower_operator_is_found(pytester: pytest.Pytester, machine: Machine, device: str, mode: str) -> None:
     run(pytester, "--probe-out=base", f"--probe-device={device}", mode=mode).assert_outcomes(passed=4)
     beside = ("--probe-benchmark=base", "--probe-time-limit=1.15", f"--probe-device={device}")
-    run(pytester, *beside, mode=mode).assert_outcomes(passed=4)
     machine.costs["sin"] = 1.27e-3
     result = run(pytester, *beside, "--probe-out=out", mode=mode)
     result.assert_outcomes(passed=3, failed=1)

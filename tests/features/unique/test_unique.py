@@ -11,7 +11,6 @@ import pytest
 
 from tests.acceptance.conftest import DumpMaker, backward, forward, tensor
 from tests.support.dumps import unpack
-from tests.support.running import refusal
 
 # Wrong where a value is large; right for all others.
 FAULTY = """
@@ -41,11 +40,10 @@ def results(pytester: pytest.Pytester, folder: str = "out") -> dict[str, dict[st
     return {line["id"].partition("::")[2]: {**line, "duration": 0, "parts": {}} for line in lines}
 
 
-@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
-def test_a_fault_of_one_record_shows_in_the_first(pytester: pytest.Pytester, alike: Path, workers: list[str]) -> None:
+def test_a_fault_of_one_record_shows_in_the_first(pytester: pytest.Pytester, alike: Path) -> None:
     pytester.makeconftest(FAULTY)
     pytester.runpytest(*RUN).assert_outcomes(passed=4, failed=1)
-    run = pytester.runpytest(*RUN, "--probe-unique", "--probe-out=out", "-v", "--junitxml=junit.xml", *workers)
+    run = pytester.runpytest(*RUN, "--probe-unique", "--probe-out=out", "-v", "--junitxml=junit.xml", "-n1")
     run.assert_outcomes(passed=1, failed=1, deselected=3)
     found = results(pytester)
     assert {name: (line["verdict"], line.get("folded", 0)) for name, line in found.items()} == {
@@ -87,22 +85,12 @@ def test_an_item_that_is_named_runs(pytester: pytest.Pytester, alike: Path) -> N
     pytester.runpytest("dump.json::Functional.gelu.0.forward", "--probe-unique").assert_outcomes(failed=1)
 
 
-def test_with_shards_resume_and_a_baseline(pytester: pytest.Pytester, alike: Path) -> None:
+def test_with_a_baseline(pytester: pytest.Pytester, alike: Path) -> None:
     unique = (*RUN, "--probe-unique")
     pytester.runpytest(*unique, "--probe-baseline=b.jsonl", "--probe-baseline-update").assert_outcomes(
         passed=2, deselected=3
     )
     pytester.runpytest(*unique, "--probe-baseline=b.jsonl", "--probe-strict").assert_outcomes(passed=2, deselected=3)
-    pytester.runpytest(*unique, "--probe-shard=1/2", "--probe-out=one").assert_outcomes(passed=1, deselected=4)
-    pytester.runpytest(*unique, "--probe-shard=2/2", "--probe-out=two").assert_outcomes(passed=1, deselected=4)
-    assert set(results(pytester, "one")) | set(results(pytester, "two")) == {
-        "Functional.gelu.0.forward",
-        "Torch.abs.0.forward",
-    }
-    refused = refusal(pytester, *RUN, "--probe-shard=1/2", "--probe-out=one", "--probe-resume")
-    refused.fnmatch_lines(["*its run has unique True, this run has False; give the same, or a new folder"])
-    resumed = pytester.runpytest(*unique, "--probe-shard=1/2", "--probe-out=one", "--probe-resume")
-    assert resumed.ret == pytest.ExitCode.OK
 
 
 def test_both_directions_are_of_the_same_call(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:

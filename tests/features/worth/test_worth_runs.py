@@ -45,11 +45,8 @@ def results(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("workers", [(), ("-n1",)])
-def test_a_run_says_what_would_have_been_found(
-    pytester: pytest.Pytester, dumps: tuple[Path, Path], workers: tuple[str, ...]
-) -> None:
-    run = pytester.runpytest(*RUN, f"--probe-dump={dumps[0]}", "--probe-worth", "--probe-out=out", *workers)
+def test_a_run_says_what_would_have_been_found(pytester: pytest.Pytester, dumps: tuple[Path, Path]) -> None:
+    run = pytester.runpytest(*RUN, f"--probe-dump={dumps[0]}", "--probe-worth", "--probe-out=out", "-n1")
     run.stdout.fnmatch_lines([
         "worth, * cases: * strong; *",
         "* found * of",

@@ -1,0 +1,152 @@
+"""What every question and every comparison with other results promises: two workers, shards of which one was killed and
+goes on, and the command that joins them find what one process finds, and junit, tables and page say it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import torch
+from msgspec import Struct
+
+from pytest_probe import capture
+from pytest_probe.cli import main
+from tests.acceptance.conftest import entries, written
+from tests.support import html_page
+from tests.support.other_plugins import Ran
+from tests.support.running import ran
+
+RUN = ("--probe-device=cpu", "-p", "no:randomly", "-p", "no:cacheprovider")
+DUMP = "--probe-dump=dump.json"
+# Each linear is half as large again, or is right.
+CONFTEST = """
+    import torch
+
+    def pytest_probe_register(registry):
+        registry.calls["Functional.linear"] = lambda *args: {factor} * torch.nn.functional.linear(*args)
+"""
+ENGINE = """
+    import torch
+
+    def pytest_probe_register(registry):
+        registry.calls["Functional.relu"] = lambda x, inplace=False: torch.relu(x) * 1.01
+"""
+QUESTIONS: dict[str, tuple[str, ...]] = {
+    "verdicts": (
+        DUMP, "--probe-dtype=recorded,bfloat16", "--probe-repeat=2", "--probe-relations=again,batch,order",
+        "--probe-worth", "--probe-unique",
+    ),
+    "self": (DUMP, "--probe-standard=self"),
+    "compile": (DUMP, "--probe-compile=aot_eager"),
+    "against-call": (DUMP, "--probe-against-call=engine.py"),
+    "against": ("--probe-dump=a", "--probe-against=b"),
+    "recorded": ("--probe-dump=b", "--probe-device=recorded"),
+    "beside": (DUMP, "--probe-benchmark=base", "--probe-baseline=base.jsonl"),
+    "outputs": (DUMP, "--probe-outputs=faulty", "--probe-benchmark=base", "--probe-standard=exact"),
+}  # fmt: skip
+# What depends on a clock, or on what a process did before: a compiler makes equal graphs once.
+TIMES = re.compile(r'"(duration|seconds|graphs)": ?[-+.e\d]+')
+NAMED = re.compile(r'classname="([^"]*)" name="([^"]*)"')
+GROUPED = re.compile(r'<property name="probe\.group\.\d" value="([^"]*)"')
+
+
+class Asked(Struct, frozen=True):
+    """A question in one process, and in two shards."""
+
+    folder: Path
+    name: str
+    whole: Ran
+
+    def rows(self, folder: str) -> list[dict[str, Any]]:
+        """By their ids. Whether worth finds a stale output depends on the case before, another one in a shard."""
+        text = (self.folder / folder / "results.jsonl").read_text()
+        found = [json.loads(TIMES.sub(r'"\1": 0', line)) for line in text.splitlines()]
+        for answer in (answer for row in found for answer in row.get("answers", ())):
+            answer.get("shares", {}).pop("stale", None)
+        return sorted(found, key=lambda row: str(row["id"]))
+
+    def shard(self, place: int, out: str, *args: str) -> None:
+        files = (f"--probe-out={self.name}/{out}", f"--probe-html={self.name}/{out}.html")
+        ran(self.folder, *options(self.name), f"--probe-shard={place}/2", *files, *args)
+
+
+def tables_of(folder: Path) -> dict[str, list[str]]:
+    """Their rows, in an order of their own, by names without the time of the run."""
+    found = (*folder.glob("accuracy*.csv"), *folder.glob("answers.json"))
+    return {re.sub(r"\d{14}", "", path.name): sorted(TIMES.sub("", path.read_text()).splitlines()) for path in found}
+
+
+def options(name: str) -> tuple[str, ...]:
+    """The device is named once."""
+    given = QUESTIONS[name]
+    fits = name not in ("against", "recorded", "outputs")
+    return (*given, *(RUN if fits else RUN[1:]))
+
+
+def record(folder: Path, factor: float) -> None:
+    torch.manual_seed(0)
+    with capture(folder, task="tensor"):
+        x = torch.randn(6, 8, requires_grad=True)
+        (torch.nn.functional.gelu(x).exp() * factor).tanh().sum().backward()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a dump of which a case is there twice, two recordings, and results of a right and of a wrong device."""
+    folder = tmp_path_factory.mktemp("contract")
+    data = entries()
+    written(folder / "dump.json", {**data, "Functional.relu.1.forward": data["Functional.relu.0.forward"]})
+    (folder / "engine.py").write_text(dedent(ENGINE))
+    for name, factor in (("base", 1), ("faulty", 1.5)):
+        (folder / "conftest.py").write_text(dedent(CONFTEST.format(factor=factor)))
+        baseline = (f"--probe-baseline={name}.jsonl", "--probe-baseline-update")
+        ran(folder, DUMP, *RUN, *baseline, f"--probe-out={name}", "--probe-save=all")
+    record(folder / "a", 1.0)
+    record(folder / "b", 1.5)
+    return folder
+
+
+@pytest.fixture(scope="module", params=QUESTIONS)
+def asked(request: pytest.FixtureRequest, folder: Path) -> Asked:
+    name = request.param
+    files = (f"--junitxml={name}/whole.xml", f"--probe-html={name}/page.html", f"--probe-out={name}/whole")
+    (folder / name).mkdir()
+    return Asked(folder, name, ran(folder, *options(name), *files))
+
+
+def test_workers_a_killed_shard_and_merge_find_what_one_process_finds(asked: Asked) -> None:
+    place, whole = asked.folder / asked.name, asked.rows(f"{asked.name}/whole")
+    asked.shard(1, "one", "-n2")
+    first = {row["id"] for row in asked.rows(f"{asked.name}/one")}
+    assert first
+    assert first < {row["id"] for row in whole}
+    asked.shard(2, "two")
+    # As a kill leaves it: the last case is half written, and nobody has said how the run ended.
+    results, run = place / "two/results.jsonl", place / "two/run.json"
+    results.write_text(results.read_text()[:-40])
+    run.write_text(json.dumps({**json.loads(run.read_text()), "finished": None, "not_run": None}))
+    asked.shard(2, "two", "--probe-resume", "-n1")
+
+    folders = [str(place / name) for name in ("one", "two")]
+    status = main(["merge", *folders, f"--out={place / 'merged'}", f"--junit={place / 'merged.xml'}"])
+    assert status == asked.whole.result.ret == int(any(row["verdict"] == "error" for row in whole))
+    assert asked.rows(f"{asked.name}/merged") == whole
+    for pattern in (NAMED, GROUPED):
+        one, joined = (sorted(pattern.findall((place / f"{name}.xml").read_text())) for name in ("whole", "merged"))
+        assert joined == one
+    tables = [tables_of(place / name) for name in ("whole", "merged")]
+    assert tables[1] == tables[0]
+    one, joined = (json.loads((place / name / "run.json").read_text()) for name in ("whole", "merged"))
+    for key in ("verdicts", "not_run", "exit_status", "dumps", "devices", "identity"):
+        assert joined[key] == one[key], key
+
+    verdicts = {row["id"].partition("::")[2]: row["verdict"] for row in whole}
+    assert set(verdicts.values()) - {"skip"}
+    assert html_page.verdicts(place / "page.html") == verdicts
+    for results in ("whole", "merged"):
+        assert main(["report", str(place / results), "-o", str(place / "later.html")]) == 0
+        assert html_page.verdicts(place / "later.html") == verdicts
