@@ -147,6 +147,6 @@ def test_workers_a_killed_shard_and_merge_find_what_one_process_finds(asked: Ask
     verdicts = {row["id"].partition("::")[2]: row["verdict"] for row in whole}
     assert set(verdicts.values()) - {"skip"}
     assert html_page.verdicts(place / "page.html") == verdicts
-    for results in ("whole", "merged"):
-        assert main(["report", str(place / results), "-o", str(place / "later.html")]) == 0
+    for name in ("whole", "merged"):
+        assert main(["report", str(place / name), "-o", str(place / "later.html")]) == 0
         assert html_page.verdicts(place / "later.html") == verdicts
