@@ -65,6 +65,8 @@ class Asked(Struct, frozen=True):
         """By their ids. Whether worth finds a stale output depends on the case before, another one in a shard."""
         text = (self.folder / folder / "results.jsonl").read_text()
         found = [json.loads(TIMES.sub(r'"\1": 0', line)) for line in text.splitlines()]
+        for row in found:
+            row.pop("parts", None)
         for answer in (answer for row in found for answer in row.get("answers", ())):
             answer.get("shares", {}).pop("stale", None)
         return sorted(found, key=lambda row: str(row["id"]))
@@ -75,9 +77,10 @@ class Asked(Struct, frozen=True):
 
 
 def tables_of(folder: Path) -> dict[str, list[str]]:
-    """Their rows, in an order of their own, by names without the time of the run."""
+    """Their rows, in an order of their own, by names without the time of the run, and without stale outputs."""
     found = (*folder.glob("accuracy*.csv"), *folder.glob("answers.json"))
-    return {re.sub(r"\d{14}", "", path.name): sorted(TIMES.sub("", path.read_text()).splitlines()) for path in found}
+    texts = {re.sub(r"\d{14}", "", path.name): TIMES.sub("", path.read_text()) for path in found}
+    return {name: sorted(re.sub(r'"stale": \[[^]]*\],\s*', "", text).splitlines()) for name, text in texts.items()}
 
 
 def options(name: str) -> tuple[str, ...]:
