@@ -48,6 +48,9 @@ def _arguments(given: list[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         import_module(command).add_parser(commands)
+    if "_ARGCOMPLETE" in os.environ:
+        # A shell asks what fits here.
+        import_module("argcomplete").autocomplete(parser)
     if given and not given[0].startswith("-") and given[0] not in commands.choices:
         raise SettingsError("COMMAND", given[0], one_of(commands.choices, given[0]))
     arguments, unknown = parser.parse_known_args(given)
