@@ -77,10 +77,13 @@ class Asked(Struct, frozen=True):
 
 
 def tables_of(folder: Path) -> dict[str, list[str]]:
-    """Their rows, in an order of their own, by names without the time of the run, and without stale outputs."""
-    found = (*folder.glob("accuracy*.csv"), *folder.glob("answers.json"))
-    texts = {re.sub(r"\d{14}", "", path.name): TIMES.sub("", path.read_text()) for path in found}
-    return {name: sorted(re.sub(r'"stale": \[[^]]*\],\s*', "", text).splitlines()) for name, text in texts.items()}
+    """Their rows, in an order of their own, by names without the time of the run; answers without stale outputs."""
+    found = {re.sub(r"\d{14}", "", path.name): path.read_text() for path in folder.glob("accuracy*.csv")}
+    answers = folder / "answers.json"
+    for answer in json.loads(TIMES.sub(r'"\1": 0', answers.read_text()))["answers"] if answers.exists() else ():
+        answer["shares"].pop("stale", None)
+        found["answers"] = found.get("answers", "") + f"{answer}\n"
+    return {name: sorted(TIMES.sub("", text).splitlines()) for name, text in found.items()}
 
 
 def options(name: str) -> tuple[str, ...]:
