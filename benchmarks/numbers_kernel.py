@@ -23,7 +23,7 @@ from pytest_probe.model.dump import TensorSpec
 from pytest_probe.numerics import kernel
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, round_to
 from pytest_probe.numerics.metrics import Description
-from pytest_probe.standards.noise.opening import Opening
+from pytest_probe.standards.noise.unsampled_suspects import UnsampledSuspects
 
 PIECE = 2**18
 ROUNDOFF = 2.0**-24
@@ -48,7 +48,7 @@ def works(size: int) -> Iterator[tuple[str, Callable[[], object]]]:
         )
         evidence = None  # which a test of single elements never asks for
         whole = Comparison("output.0", case, actual, expected, actual.dtype, ROUNDOFF, evidence)  # type: ignore[arg-type]
-        test = Opening(whole, 16.0, 0.0)
+        test = UnsampledSuspects(whole, 16.0, 0.0)
         yield f"metrics, {dtype}", lambda a=actual, e=expected: by_pieces(Description.of, a, e)  # type: ignore[misc]
         yield f"open elements, {dtype}", lambda t=test, a=actual, e=expected: by_pieces(t, a, e)  # type: ignore[misc]
         target = numpy_dtype("float64")

@@ -24,11 +24,11 @@ from pytest_probe.standards.classes.random import OwnDtype, Random, Uninitialise
 from pytest_probe.standards.classes.ties import Ties
 from pytest_probe.standards.exact import Exact, correctly_rounded, judged_apart
 from pytest_probe.standards.noise.explanation import Stage
-from pytest_probe.standards.noise.opening import Opening
 from pytest_probe.standards.noise.scales import one_run_of_steps
 from pytest_probe.standards.noise.stages import BETWEEN_STEPS, limits_of
 from pytest_probe.standards.noise.standard import NoiseStandard
 from pytest_probe.standards.noise.summed_terms import of_few_terms, summed_terms
+from pytest_probe.standards.noise.unsampled_suspects import UnsampledSuspects
 from pytest_probe.standards.tables import details
 from pytest_probe.standards.tools.release import RuleVerdict
 from pytest_probe.standards.tools.table import BENCHMARK, Rule, Table, packaged
@@ -124,7 +124,7 @@ def opening(verdict: OutputVerdict) -> Callable[[AnyArray, AnyArray], BoolArray]
     few = of_few_terms(drawn)
     if few is not drawn and NEAR * stage.noise.largest > limits_of(few).largest:
         drawn = replace(drawn, terms=drawn.evidence.terms())
-    return Opening.of(drawn, stage)
+    return UnsampledSuspects.of(drawn, stage)
 
 
 def known_steps(verdict: OutputVerdict) -> Evidence | None:

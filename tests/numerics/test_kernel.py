@@ -14,7 +14,7 @@ from pytest_probe.numerics import kernel
 from pytest_probe.numerics.arrays import BLOCK
 from pytest_probe.numerics.dtypes import float_format, numpy_dtype, round_to
 from pytest_probe.numerics.metrics import describe
-from pytest_probe.standards.noise.opening import Opening
+from pytest_probe.standards.noise.unsampled_suspects import UnsampledSuspects
 from tests.support import kernels
 from tests.support.asking import comparison
 
@@ -43,7 +43,7 @@ def sides(dtype: str, size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]
 def seen(actual: np.ndarray, expected: np.ndarray, least: float, limit: float, precision: str) -> tuple[Any, Any]:
     """Metrics of an output, and which of its elements are open."""
     beside = comparison(actual, expected, precision=numpy_dtype(precision) if precision else None)
-    return describe(actual, expected), Opening(beside, limit, least)(actual, expected).tolist()
+    return describe(actual, expected), UnsampledSuspects(beside, limit, least)(actual, expected).tolist()
 
 
 def check(

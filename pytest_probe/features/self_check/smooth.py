@@ -19,7 +19,7 @@ from pytest_probe.numerics.noise_ratio import root_mean_square
 from pytest_probe.numerics.statistics import stable_order
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.options import SELF
-from pytest_probe.standards.noise.stages import STILL
+from pytest_probe.standards.noise.stages import FLOOR_OF_UNMOVED
 from pytest_probe.standards.tables import classes_of, details
 from pytest_probe.user_errors import allowing_refusal
 
@@ -117,7 +117,7 @@ def _worst_jump(call: Call, value: AnyArray, found: Mapping[int, AnyArray]) -> J
         distances[step] = np.where(np.isfinite(distance), distance, lost)
     # An ulp of each element, or what rounding inside leaves of one that is zero.
     finite = np.where(np.isfinite(wide), wide, 0.0)
-    still = STILL * _format(value).roundoff * root_mean_square(np.abs(finite))
+    still = FLOOR_OF_UNMOVED * _format(value).roundoff * root_mean_square(np.abs(finite))
     least = np.maximum(ulp(finite, _real(value)), still)
     far = np.logical_or.reduce([distance > JUMP * least for distance in distances.values()])
     if not far.any():

@@ -40,7 +40,7 @@ from pytest_probe.standards.noise.summed_terms import repeats
 
 # What float32 kernels do among themselves shows their own rounding, and nothing else that may explain an error: a
 # kernel that rounds inside to 11 bits errs by about 24 times what its runs differ by.
-AMONG = Limits(16.0, 4.0)
+LIMITS_AMONG_FLOAT32_RUNS = Limits(16.0, 4.0)
 # Times the largest ratio that is granted, of this many elements, and of one alone.
 FAR, MANY, FAR_ALONE = 32.0, 8, 1024.0
 
@@ -77,11 +77,11 @@ def choices(output: Examined) -> Explained | None:
     comparison, spread = output.comparison, output.spread
     if spread is None or not stages.chose_otherwise(comparison, output.runs):
         return None
-    untied = stages.run_spread(comparison, comparison.evidence.untied(stages.CHOICES))
+    untied = stages.run_spread(comparison, comparison.evidence.untied(stages.RUNS_FOR_TIES))
     if untied is None:
         return None
     wider = replace(spread, size=np.maximum(spread.size, untied.size))
-    stage = stages.measured_stage(comparison, wider, output.limits, stages.CHOICES, "float64")
+    stage = stages.measured_stage(comparison, wider, output.limits, stages.RUNS_FOR_TIES, "float64")
     return _if_within(output, stage)
 
 
@@ -140,7 +140,10 @@ def among_themselves(output: Examined) -> Explained | None:
         return None
     steps = next(stage for stage in reversed(output.stages) if stage.source == stages.STEPS_SOURCE)
     wider = own.joined(steps.spread)
-    tight = Limits(min(limits.largest, AMONG.largest), min(limits.rms, AMONG.rms * (limits.rms / noise_ratio.RMS)))
+    tight = Limits(
+        min(limits.largest, LIMITS_AMONG_FLOAT32_RUNS.largest),
+        min(limits.rms, LIMITS_AMONG_FLOAT32_RUNS.rms * (limits.rms / noise_ratio.RMS)),
+    )
     stage = stages.measured_stage(comparison, wider, tight, STAGES[-1], AMONG_THEMSELVES)
     return _if_within(output, stage)
 

@@ -25,10 +25,10 @@ BETWEEN_STEPS = "16-bit steps"
 EACH_STEP = "rounds each step in"
 # Roundoffs of the reference's RMS, in the scale of elements that no run moves from zero. An FFT errs by 2 or 3 of them
 # there, by 64 times the scale at most; a mask of -10 leaks 750.
-STILL = 0.25
+FLOOR_OF_UNMOVED = 0.25
 # A choice among many equal elements may fall on one that no run has chosen, and among zeros no run chooses another:
 # runs that tell, and the share of elements.
-CHOICES, FEW_CHOICES = 64, 0.05
+RUNS_FOR_TIES, FEW_CHOICES = 64, 0.05
 # Limits of sums shrink with the square root of their terms, down to those of APIs that work element by element. Other
 # functions of few terms have steps in which numbers cancel, as E[x^2] - E[x]^2.
 FEW_TERMS = 0.25
@@ -44,7 +44,7 @@ STEPS_OF_MANY = 0.6
 STEPS_LEAST, STEPS_SHARE = 5.0, 60.0
 
 
-def of_right(comparison: Comparison) -> Stage:
+def stage_of_correct_output(comparison: Comparison) -> Stage:
     """The first stage of an output whose elements are all the reference correctly rounded."""
     expected = comparison.expected
     noise = Noise(np.zeros(expected.shape), 0.0, 0.0, int(np.count_nonzero(expected)), 0)
@@ -292,7 +292,7 @@ def still_of(comparison: Comparison) -> float:
     """What is granted where nothing moves. A convolution by tiles, or by Fourier transforms, spreads its rounding over
     all elements; of any other function it may be the rounding of a sum of all."""
     spreads = comparison.classes & {"terms_of_kernel", "terms_of_transposed_kernel"}
-    return math.inf if spreads else STILL * comparison.roundoff
+    return math.inf if spreads else FLOOR_OF_UNMOVED * comparison.roundoff
 
 
 def floor_of(comparison: Comparison) -> float:

@@ -35,7 +35,7 @@ class NoiseStandard:
             return Exact().judge(comparison)
         measured = metrics.describe(comparison.actual, comparison.expected)
         if _is_right(comparison, measured):
-            return _verdict(Ruling(comparison, stages.of_right(comparison), "pass"), measured)
+            return _verdict(Ruling(comparison, stages.stage_of_correct_output(comparison), "pass"), measured)
         ruling = ruled(comparison)
         if ruling.comparison.expected is not comparison.expected:
             measured = metrics.describe(comparison.actual, ruling.comparison.expected)

@@ -23,7 +23,7 @@ FARTHER = 1.5
 ROOM = 4.0
 
 
-class Opening(Struct, frozen=True):
+class UnsampledSuspects(Struct, frozen=True):
     """Tells which elements may be above a limit compared with runs, where drawn elements of their output are within
     theirs in a stage: not those that are within them for what each element is granted of the RMS of all. Nor, where
     steps in 16 bit explain the drawn ones, those that are no farther off than these, in ulps or in what each is
@@ -40,7 +40,7 @@ class Opening(Struct, frozen=True):
     row: float = 0.0
 
     @classmethod
-    def of(cls, drawn: Comparison, stage: Stage) -> Opening:
+    def of(cls, drawn: Comparison, stage: Stage) -> UnsampledSuspects:
         limit = min(stage.limits.largest, stages.limits_of(of_few_terms(drawn)).largest)
         size = None if stage.spread is None else stage.spread.size
         least = 0.0 if size is None else stages.floor_of(drawn) * noise_ratio.root_mean_square(size)
