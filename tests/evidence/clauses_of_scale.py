@@ -317,7 +317,8 @@ CLAUSES = (
     Clause(
         "limits of 16 and 4 among themselves", "the CPU's own matmul in TF32, K = 16,384",
         *2 * (narrow_only(own_tf32, torch.matmul),), product(16384),
-        ((scales, "LIMITS_AMONG_FLOAT32_RUNS", noise_ratio.Limits(math.inf, noise_ratio.RMS)),), "error", "pass", api="Torch.matmul",
+        ((scales, "LIMITS_AMONG_FLOAT32_RUNS", noise_ratio.Limits(math.inf, noise_ratio.RMS)),), "error", "pass",
+        api="Torch.matmul",
     ),
     Clause(
         "float32 against R on another device", "the same difference by logarithms",

@@ -140,10 +140,9 @@ def among_themselves(output: Examined) -> Explained | None:
         return None
     steps = next(stage for stage in reversed(output.stages) if stage.source == stages.STEPS_SOURCE)
     wider = own.joined(steps.spread)
-    tight = Limits(
-        min(limits.largest, LIMITS_AMONG_FLOAT32_RUNS.largest),
-        min(limits.rms, LIMITS_AMONG_FLOAT32_RUNS.rms * (limits.rms / noise_ratio.RMS)),
-    )
+    among_runs = LIMITS_AMONG_FLOAT32_RUNS
+    rms = min(limits.rms, among_runs.rms * (limits.rms / noise_ratio.RMS))
+    tight = Limits(min(limits.largest, among_runs.largest), rms)
     stage = stages.measured_stage(comparison, wider, tight, STAGES[-1], AMONG_THEMSELVES)
     return _if_within(output, stage)
 
