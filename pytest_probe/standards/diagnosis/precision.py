@@ -39,9 +39,6 @@ _FEW = 0.05
 # How much farther than one run an element may move in several, and how often the limits of the last stage are taken by
 # that of equal terms. Chosen, far above both.
 _MORE, _WIDEST = 4.0, 8.0
-# What explains errors so many times as large says nothing of these. Rounded operands leave up to four times as large
-# ones; where that changes a choice, 16 times and more.
-_FAR_LARGER = 16.0
 
 
 class DeviceMode(Struct, frozen=True):
@@ -65,8 +62,6 @@ class DeviceMode(Struct, frozen=True):
                 if found is None:
                     continue
                 if found.verdict == "pass":
-                    if _explains_any(failed, emulated, behaviour):
-                        continue
                     words = f"{_like(behaviour)}: {metrics_text(found)} instead of {metrics_text(failed.verdict)}"
                     return Cause(
                         "precision", f"{words} (--probe-allow={behaviour.name} accepts it)" if behaviour.name else words
@@ -91,19 +86,6 @@ class DeviceMode(Struct, frozen=True):
         if behaviour.flushes:
             return not _still_wrong(failed, emulated)
         return not behaviour.rounds or is_as_large(failed.comparison, emulated, behaviour)
-
-
-def _explains_any(failed: FailedOutput, emulated: Comparison, behaviour: Behaviour) -> bool:
-    """Does the mode explain far larger errors, too? A mode that changes a choice inside the call, as that of an expert,
-    moves some elements by all of their size, and each other element is granted a share of that."""
-    if not (behaviour.rounds or behaviour.sampled) or emulated.expected.dtype.kind != "f":
-        return False
-    actual = emulated.actual
-    with np.errstate(all="ignore"):
-        larger = emulated.expected + _FAR_LARGER * (widen(actual) - emulated.expected)
-        larger = round_to(larger, actual.dtype).astype(actual.dtype)
-    found = judge_emulated(failed.standard, replace(emulated, actual=larger))
-    return found is not None and found.verdict == "pass"
 
 
 def _like(behaviour: Behaviour) -> str:
