@@ -435,6 +435,7 @@ def test_an_overflow_says_its_step_its_layer_and_its_line(tmp_path: Path) -> Non
     debugger.start()
     with pytest.raises(OverflowFound) as raised:
         model(-torch.ones(2))
+    debugger.stop()
     _, step, layer, line, command = str(raised.value).splitlines()
     assert (step, layer) == ("  in step 1", "  of the module 1")
     assert line.startswith(f"  called at {__file__}:")
