@@ -103,16 +103,15 @@ def limits_for(
     winograd: bool = False,
     factor: float = 1.0,
     equal_terms: bool = False,
-    least: float = 1.0,
 ) -> Limits:
     """The limits for an output of `count` non-zero elements, each a sum of at most fan_in terms.
 
     The RMS of few elements scatters more: times 1 + 7 / sqrt(count). Beyond 1,024 terms both grow with the square
     root of the terms (sequential accumulation), at most 8 times, lest a mean 0.03 % wrong pass at 10^7 terms; for
-    equal terms with their number, at most 64 times. Of fewer terms they are `least` as much at least. Winograd's F4
-    errs four times as much, and by one corner of its tiles eight times.
+    equal terms with their number, at most 64 times. Winograd's F4 errs four times as much, and by one corner of its
+    tiles eight times.
     """
-    growth = min(FAN_IN_CAP, max(1.0 if elementwise else least, (fan_in / FAN_IN_START) ** 0.5))
+    growth = min(FAN_IN_CAP, max(1.0, fan_in / FAN_IN_START) ** 0.5)
     if equal_terms:
         growth = max(growth, min(EQUAL_TERMS_CAP, fan_in / EQUAL_TERMS_START))
     growth *= factor

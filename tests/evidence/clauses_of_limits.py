@@ -76,18 +76,6 @@ def deep_convolution() -> list[Any]:
     return [normal(2, 128, 16, 16), normal(64, 128, 3, 3, seed=1), normal(64, seed=2), 1, 1]
 
 
-def off_in_one_place(*args: Any) -> Tensor:
-    found = F.conv2d(*args)
-    found[0, 3, 5, 5] += 200 * 2.0**-24 * found.square().mean().sqrt().item()
-    return found
-
-
-def one_off_by_16(x: Tensor, weight: Tensor) -> Tensor:
-    found = F.linear(x, weight)
-    found[5, 7] += 16 * 2.0**-24 * found.abs().max().item()
-    return found
-
-
 def pooled(factor: float, x: Tensor) -> Tensor:
     """A pooling, and its gradient times a factor, or divided by it, in turn: sums tell nothing."""
     odd = torch.arange(x.shape[-1]) % 2 == torch.arange(x.shape[-2])[:, None] % 2
@@ -111,8 +99,8 @@ def few_rows() -> list[Tensor]:
     return [a, normal(64, 50, seed=1)]
 
 
-def in_20_bits(a: Tensor, b: Tensor) -> Tensor:
-    rounding = to_bits(20)
+def in_18_bits(a: Tensor, b: Tensor) -> Tensor:
+    rounding = to_bits(18)
     return torch.matmul(rounding(a), rounding(b))
 
 
@@ -330,18 +318,8 @@ CLAUSES = (
     ),
     Clause(
         "Winograd", "convolution of 128 channels by F(4x4, 3x3)",
-        winograd, F.conv2d, deep_convolution, ((stages, "errs_as_winograd", lambda comparison: False),),
+        winograd, F.conv2d, deep_convolution, ((stages, "may_use_winograd", lambda comparison: False),),
         "pass", "error", api="Functional.conv2d",
-    ),
-    Clause(
-        "Winograd's tiles show in the output", "convolution of 128 channels, one element off by 200 roundoffs",
-        off_in_one_place, F.conv2d, deep_convolution,
-        ((summed_terms, "may_come_in_tiles", lambda errors, rank: True),), "error", "pass", api="Functional.conv2d",
-    ),
-    Clause(
-        "sums of few terms", "a product of 16 terms, one element off by 16 roundoffs of the largest",
-        one_off_by_16, F.linear, lambda: [normal(64, 16), normal(64, 16, seed=1)],
-        ((stages, "FEW_TERMS", 1.0),), "error", "pass", api="Functional.linear",
     ),
     Clause(
         "few elements", "one sum of 1,000 terms one by one",
@@ -366,8 +344,8 @@ CLAUSES = (
         ((noise_ratio, "COPIES_CAP", math.inf),), "error", "pass", api="Functional.silu",
     ),
     Clause(
-        "RMS of what is not zero", "matmul in 20 bits with four rows of 400 that are not zero",
-        in_20_bits, torch.matmul, few_rows, ((noise_ratio, "measure_noise", rms_of_all),), "error", "pass",
+        "RMS of what is not zero", "matmul in 18 bits with four rows of 400 that are not zero",
+        in_18_bits, torch.matmul, few_rows, ((noise_ratio, "measure_noise", rms_of_all),), "error", "pass",
         api="Torch.matmul",
     ),
     Clause(

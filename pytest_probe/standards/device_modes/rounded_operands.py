@@ -18,7 +18,7 @@ from pytest_probe.standards.device_modes.signature import SAMPLES, fitted_factor
 from pytest_probe.standards.noise.explanation import Stage
 from pytest_probe.standards.noise.stages import scale_of
 from pytest_probe.standards.noise.standard import decide
-from pytest_probe.standards.noise.summed_terms import errs_as_winograd, may_use_winograd
+from pytest_probe.standards.noise.summed_terms import may_use_winograd
 
 # Of the size of a variant's samples: what is larger no other variant explains, and what is smaller has no tiles.
 _TOO_LARGE, _TOO_SMALL = 200.0, 0.75
@@ -95,7 +95,7 @@ def _nearer(comparison: Comparison, stage: Stage, *, tiled: bool) -> Comparison:
     """The comparison to an output that is nearer to the reference by what the arithmetic inside explains of each error,
     and of all: little next to a mode's rounding, but where many terms of one sign are summed."""
     limits = stage.limits
-    if not tiled and errs_as_winograd(comparison):
+    if not tiled and may_use_winograd(comparison):
         limits = Limits(limits.largest / noise_ratio.WINOGRAD_LARGEST, limits.rms / noise_ratio.WINOGRAD_RMS)
     with np.errstate(invalid="ignore", over="ignore"):
         error = widen(comparison.actual) - comparison.expected

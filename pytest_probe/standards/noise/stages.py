@@ -14,7 +14,7 @@ from pytest_probe.numerics.noise_ratio import Limits, Noise, Spread
 from pytest_probe.numerics.statistics import design_effect
 from pytest_probe.standards.noise import added_in_order
 from pytest_probe.standards.noise.explanation import STAGES, Stage
-from pytest_probe.standards.noise.summed_terms import errs_as_winograd, only_sums, summed_terms
+from pytest_probe.standards.noise.summed_terms import may_use_winograd, summed_terms
 
 # What results say in scale_from; decide() and the biases ask for them.
 STEPS_SOURCE = "steps"
@@ -29,9 +29,6 @@ FLOOR_OF_UNMOVED = 0.25
 # A choice among many equal elements may fall on one that no run has chosen, and among zeros no run chooses another:
 # runs that tell, and the share of elements.
 RUNS_FOR_TIES, FEW_CHOICES = 64, 0.05
-# Limits of sums shrink with the square root of their terms, down to those of APIs that work element by element. Other
-# functions of few terms have steps in which numbers cancel, as E[x^2] - E[x]^2.
-FEW_TERMS = 0.25
 # Kernels whose 16-bit steps are not known: inputs perturbed by a roundoff of the dtype sample them.
 INSIDE_LIMITS = Limits(16.0, 2.0)
 # Kernels whose steps are written down: a healthy one differs from them where a rounding falls to the other side. Where
@@ -244,16 +241,9 @@ def limits_of(comparison: Comparison, *, equal_terms: bool = False) -> Limits:
         fan_in=summed_terms(comparison).count,
         equal_terms=equal_terms,
         count=int(np.count_nonzero(comparison.expected)),
-        winograd=errs_as_winograd(comparison),
+        winograd=may_use_winograd(comparison),
         factor=comparison.allowance.factor * wide,
-        least=_least_growth(comparison),
     )
-
-
-def _least_growth(comparison: Comparison) -> float:
-    """How much less sums of few terms are granted than those of 1,024. Only float32 shows it."""
-    shows = comparison.precision == np.float32 and not comparison.allowance.emulated
-    return FEW_TERMS if shows and only_sums(comparison) else 1.0
 
 
 def noise_of(comparison: Comparison, spread: Spread | None, floor: float | None = None) -> Noise:

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, is_packed, widen
 from pytest_probe.numerics.noise_ratio import FAN_IN_START
-from pytest_probe.numerics.tiles import may_come_in_tiles
 from pytest_probe.standards.tables import details
 
 # How often a number stands in a tensor whose copies are equal terms of a sum; half of all are such copies, or more.
@@ -115,13 +114,6 @@ def _of_product(comparison: Comparison) -> int | None:
     return None
 
 
-def only_sums(comparison: Comparison) -> bool:
-    """Does it add up numbers, or the products of two matrices, and nothing else?"""
-    # Convolutions may be computed by Fourier transforms, which err where the image is empty as elsewhere.
-    convolves = not comparison.classes.isdisjoint(("terms_of_kernel", "terms_of_transposed_kernel"))
-    return "sums" in comparison.classes or (_of_product(comparison) is not None and not convolves)
-
-
 def may_use_winograd(comparison: Comparison) -> bool:
     """Is it a convolution that may be computed by Winograd's F4?"""
     weight = comparison.call.argument("weight") if "terms_of_kernel" in comparison.classes else None
@@ -130,16 +122,3 @@ def may_use_winograd(comparison: Comparison) -> bool:
     stride = comparison.call.argument("stride")
     strides = stride if isinstance(stride, (list, tuple)) else [stride]
     return max(weight.shape[2:], default=1) >= WINOGRAD_KERNEL and all(step == 1 for step in strides)
-
-
-def errs_as_winograd(comparison: Comparison) -> bool:
-    """Is it one, and do its errors not say otherwise? In 16 bit the last rounding hides them."""
-    if not may_use_winograd(comparison):
-        return False
-    if comparison.actual.dtype != np.float32 or comparison.sampled or comparison.allowance.emulated:
-        return True
-    with np.errstate(invalid="ignore"):
-        errors = comparison.actual - comparison.expected
-    rank = comparison.call.argument("weight").ndim - 2
-    # A gradient of the bias has no tiles.
-    return errors.ndim > rank and may_come_in_tiles(np.nan_to_num(errors, nan=0.0, posinf=0.0, neginf=0.0), rank)

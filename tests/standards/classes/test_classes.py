@@ -39,7 +39,7 @@ READ_BY_JUDGES = frozenset(
     "channel_dropout distribution inner_dropout attention sized_by_float unscaled running_statistics eps approximate "
     "contraction divides "
     "terms_of_last_dimension terms_of_kernel terms_of_transposed_kernel terms_of_reduction terms_of_row "
-    "terms_of_exponentials sums narrow_sums narrow_unbounded".split()
+    "terms_of_exponentials narrow_sums narrow_unbounded".split()
 )
 # Of an NVIDIA GPU: tests/check/test_kernels_of_accelerators.py, and tests/device/test_cuda.py on one.
 OF_CUDA = {"narrow_forward_cuda", "narrow_backward_cuda"}
