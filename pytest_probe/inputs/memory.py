@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.errors import TooLarge
@@ -186,13 +187,16 @@ def check_run(inside: int, available: int) -> None:
         )
 
 
-def check_elements(count: int, available: int) -> None:
-    """Refuse to judge so many elements of arguments and results in full. Raises TooLarge."""
-    if (needed := count * _JUDGED) > available:
-        raise TooLarge(
-            f"judging {count:,} elements in full takes about {_gigabytes(needed)}, more than the "
-            f"{_gigabytes(available)} of memory that may be taken here"
-        )
+class MemoryOfJudge(Struct, frozen=True):
+    """Bytes that a judge of a whole call takes: with the reference alone, and with all further runs."""
+
+    of_reference: int
+    of_all_runs: int
+
+
+def memory_of_judge(count: int) -> MemoryOfJudge:
+    """For so many elements of arguments and results."""
+    return MemoryOfJudge(count * _HELD_TWICE * _WIDE_COPIES, count * _JUDGED)
 
 
 def _gigabytes(count: int) -> str:

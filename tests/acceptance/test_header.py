@@ -23,12 +23,12 @@ from tests.support.other_plugins import Ran
         (
             ["--probe-standard=exact", "--probe-benchmark=base", "--probe-seed=3"],
             "dtype recorded, *",
-            "standard exact: the correctly rounded reference, bit for bit; beside base, where an error is a warning",
+            "standard exact: the correctly rounded reference, *; compared with base, where an error is a warning",
         ),
         (
             ["--probe-standard=msprobe-26", "--probe-benchmark=base", "--probe-seed=3"],
             "dtype recorded, *",
-            "standard msprobe-26: *msprobe 26*; beside base",
+            "standard msprobe-26: *msprobe 26*; compared with base",
         ),
         (
             ["--probe-standards-file=rules.yaml"],

@@ -68,7 +68,7 @@ def run(pytester: pytest.Pytester, out: str, *how: str) -> int:
 
 def results(pytester: pytest.Pytester, folder: str) -> dict[str, dict[str, Any]]:
     lines = (pytester.path / folder / "results.jsonl").read_text().splitlines()
-    found = [{**json.loads(line), "duration": 0} for line in lines]
+    found = [{**json.loads(line), "duration": 0, "parts": {}} for line in lines]
     assert len({result["id"] for result in found}) == len(found)
     return {result["id"]: result for result in found}
 

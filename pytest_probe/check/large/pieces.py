@@ -99,7 +99,8 @@ class Sampled(Struct, frozen=True):
         worst = tuple(replace(element, index=self._index(name, element.index)) for element in output.worst)
         metrics = {**output.metrics, **self.described.get(name, {}), "sampled": self.share}
         # Places and numbers of elements are those of the sample.
-        found, share = output.diagnosis, f"judged by {self.share:.2%} of its elements, each that stood out among them"
+        chosen = "" if self.further is None else ", each that stood out among them"
+        found, share = output.diagnosis, f"judged by {100 * self.share:.3g} % of its elements{chosen}"
         if found is not None and worst:
             at = f"element {list(worst[0].index)}" + (" among others" if found.wrong > 1 else "")
             output = replace(output, diagnosis=replace(found, where=at if found.where else ""))

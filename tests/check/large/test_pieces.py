@@ -465,6 +465,39 @@ def test_a_sample_tells_where_the_whole_is_too_large(monkeypatch: pytest.MonkeyP
         assert (found.verdict, found.shape, "sampled" in found.metrics) == (verdict, SHAPE, True)
 
 
+def _few(*values: float) -> Tensor:
+    x = torch.zeros(1024, 1024)
+    x[3, 5 : 5 + len(values)] = torch.tensor(values)
+    return x
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [
+        (torch.any, numbers("float32", 1024, 1024) > 100),
+        (torch.argmax, _few(1.5, 2.5)),
+        (torch.amax, _few(1.5, 2.5)),
+        (lambda x: torch.tril(x, -40), numbers("float32", 1024, 1024)),
+        (lambda x: torch.triu(x, -40), numbers("float32", 1024, 1024)),
+    ],
+    ids=["any", "argmax", "amax", "tril", "triu"],
+)
+def test_windows_that_show_nothing_of_a_call_fail_no_healthy_one(
+    function: Any, x: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all further runs of the whole would not fit into memory."""
+    monkeypatch.setattr(inputs, "available_memory", lambda *_: 2 * 10**8)
+
+    def wrong(x: Tensor) -> Tensor:
+        found = function(x)
+        return found if x.dtype is torch.float64 else ~found if found.dtype is torch.bool else found + 1
+
+    checker = Checker(Conditions(device="cpu"), Registry.default())
+    for tested, verdict in ((function, "pass"), (wrong, "error")):
+        (found,) = checker.compare(tested, function, [x])
+        assert found.verdict == verdict, found.reason
+
+
 def test_a_reference_that_refuses_some_places_is_asked_in_full() -> None:
     def refuses(x: Tensor) -> Tensor:
         if x.dtype is torch.float64 and (x == 7).any():

@@ -24,7 +24,7 @@ def test_a_device_beside_is_the_benchmark(ends: Ends) -> None:
     """What the files say is what `pytest-probe compare` says of a dump that was checked twice."""
     said(ends.program(f"online={ends.address}", "fault=gelu"))
     text = said(ends.checker("online", f"--probe-listen={ends.address}", "--probe-device=cpu"))
-    assert "beside " in text
+    assert "compared with " in text
     assert "3 failed, 48 passed" in text
     found = ends.results("online/benchmark")
     assert len(found) == 51
