@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import logging
 import os
+import shlex
 import sys
 import threading
 import time
@@ -413,7 +414,7 @@ def _overflow_lines(file: Path, name: str, step: int) -> Iterator[str]:
         for words, found in (("called at", user_frame(frames)), ("through", library_frame(frames))):
             if found is not None:
                 yield f"{words} {found.words}"
-    yield f"is the device to blame? pytest --probe-dump={file.parent} --probe-standard=finite"
+    yield f"is the device to blame? pytest {shlex.quote(f'--probe-dump={file.parent}')} --probe-standard=finite"
 
 
 def say(message: str) -> None:

@@ -12,6 +12,7 @@ from pytest_probe.check.resolve import known_api
 from pytest_probe.errors import SettingsError
 from pytest_probe.model.card import Verdicts
 from pytest_probe.registry import Registry
+from pytest_probe.system.text import one_of
 
 
 def check(
@@ -36,7 +37,15 @@ def check(
     accelerator, else the CPU. Raises SettingsError where an argument cannot be used.
     """
     refuse_tolerances(rtol, atol)
-    checker = Checker(Conditions(**conditions), Registry.default())
+    registry = Registry.default()
+    for names, known in (
+        (conditions, Conditions.__struct_fields__),
+        ([conditions.get("standard", "auto")], registry.standards),
+    ):
+        for name in names:
+            if name not in known:
+                raise SettingsError("check", name, one_of(known, str(name)))
+    checker = Checker(Conditions(**conditions), registry)
     with checker.setup.settled():
         api = known_api(checker.setup, api or "")
     found = checker.compare(

@@ -62,6 +62,7 @@ class Reporting:
         self._held: dict[str, tuple[str, Line]] = {}
         self._repeated: set[str] = set()
         self._trouble: list[str] = []
+        self._writer_failed = False
         self._remarks: list[str] = []
         self._unsaved = ""
         self._runs = not probe.config.option.collectonly
@@ -194,8 +195,10 @@ class Reporting:
             with reporting_failures_of("pytest_probe_results"):
                 self._probe.config.hook.pytest_probe_results(results=results)
         except HookFailed as error:
-            if str(error) not in self._trouble:
+            # A writer that fails for one item fails for many.
+            if not self._writer_failed:
                 self.trouble(str(error))
+            self._writer_failed = True
 
     def _count(self, result: Result, place: Line = NO_LINE) -> None:
         self.tally.add(result, place)

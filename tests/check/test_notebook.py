@@ -23,6 +23,18 @@ def scaled(x: torch.Tensor) -> torch.Tensor:
     return 1.02 * gelu(x)
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"standard": "nois"}, r"'nois' cannot be used; give one of .*did you mean noise\?"),
+        ({"devise": "cpu"}, r"'devise' cannot be used; give one of .*did you mean device\?"),
+    ],
+)
+def test_conditions_that_nobody_knows_are_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        pytest_probe.check(torch.relu, reference=torch.relu, inputs=[torch.ones(2)], **given)
+
+
 def test_one_line_of_a_script_without_pytest() -> None:
     done = subprocess.run([sys.executable, "-c", LINE], capture_output=True, text=True, check=True)
     first, *_, last = done.stdout.splitlines()
