@@ -174,5 +174,5 @@ class Tally(Struct):
 
     def ranking(self, count: int) -> Sequence[Worst]:
         """The `count` worst APIs by noise ratio, without APIs that reach no ratio above 0."""
-        ranked = sorted(self.apis.values(), key=lambda worst: (worst.within, -rank(worst.ratio)))
-        return [worst for worst in ranked[:count] if not worst.ratio <= 0]
+        shown = (worst for worst in self.apis.values() if not worst.ratio <= 0)
+        return sorted(shown, key=lambda worst: (worst.within, -rank(worst.ratio)))[:count]

@@ -145,6 +145,14 @@ def test_tally_ranks_apis_by_noise_ratio() -> None:
     )
 
 
+def test_apis_without_a_ratio_take_no_place_in_the_ranking() -> None:
+    tally = Tally()
+    for number in range(12):
+        tally.add(outcome("pass", output(noise_ratio=0.0), api=f"Torch.exact{number}"))
+    tally.add(outcome("pass", output(noise_ratio=3.0, noise_ratio_limit=64.0, k=0), api="Torch.add"))
+    assert [worst.api for worst in tally.ranking(10)] == ["Torch.add"]
+
+
 def test_writer_flushes_every_line_and_completes_the_run(tmp_path: Path) -> None:
     writer = ResultsWriter(tmp_path / "deep/out", {"seed": 3})
     writer.write(lines_of([outcome()]))
