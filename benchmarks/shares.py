@@ -68,7 +68,7 @@ class Accounts:
 
 def wrappers() -> list[tuple[Any, str, Callable[..., str]]]:
     """Whose function of what name is charged to which part."""
-    from pytest_probe import check, inputs, standards
+    from pytest_probe import Checker, inputs, standards
     from pytest_probe.check.perturbed import PerturbedRuns
     from pytest_probe.frameworks.torch.framework import TorchFramework
 
@@ -95,7 +95,7 @@ def wrappers() -> list[tuple[Any, str, Callable[..., str]]]:
         (TorchFramework, "gradients", side_of_run),
         (PerturbedRuns, "output", lambda *_: PERTURBED),
         (inputs, "build", lambda *_, **__: INPUTS),
-        (check.Checker, "run", lambda *_: CHECK),
+        (Checker, "run", lambda *_: CHECK),
         *((type(standard), "judge", lambda *_: JUDGING) for standard in standards.STANDARDS.values()),
     ]
 

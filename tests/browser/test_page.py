@@ -281,8 +281,11 @@ def test_names_on_a_phone_are_drawn_in_full(opened: Opener, place: int) -> None:
 def test_a_map_of_a_few_elements_is_seen(opened: Opener) -> None:
     result = made_result(3, "error")
     few = np.array([[1.0, 2.0], [3.0, 4.0]])
-    plots = structs.replace(result.details.plots, error_map=error_map(few.astype(np.float32) * 1.01, few, (1, 1)))
-    page = opened([structs.replace(result, details=structs.replace(result.details, plots=plots))])
+    details = result.details
+    assert details is not None
+    assert details.plots is not None
+    plots = structs.replace(details.plots, error_map=error_map(few.astype(np.float32) * 1.01, few, (1, 1)))
+    page = opened([structs.replace(result, details=structs.replace(details, plots=plots))])
     page.all("tbody .opener")[0].click()
     sizes = page.run("return [...document.querySelectorAll('rect.cell')].map(one => one.getBoundingClientRect().width)")
     assert len(sizes) == 4

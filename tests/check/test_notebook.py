@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -30,7 +31,7 @@ def scaled(x: torch.Tensor) -> torch.Tensor:
         ({"devise": "cpu"}, r"'devise' cannot be used; give one of .*did you mean device\?"),
     ],
 )
-def test_conditions_that_nobody_knows_are_refused(given: dict[str, str], said: str) -> None:
+def test_conditions_that_nobody_knows_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         pytest_probe.check(torch.relu, reference=torch.relu, inputs=[torch.ones(2)], **given)
 
