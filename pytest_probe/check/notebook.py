@@ -38,13 +38,10 @@ def check(
     """
     refuse_tolerances(rtol, atol)
     registry = Registry.default()
-    for names, known in (
-        (conditions, Conditions.__struct_fields__),
-        ([conditions.get("standard", "auto")], registry.standards),
-    ):
-        for name in names:
-            if name not in known:
-                raise SettingsError("check", name, one_of(known, str(name)))
+    given = [(name, Conditions.__struct_fields__) for name in conditions]
+    for name, known in (*given, (conditions.get("standard", "auto"), tuple(registry.standards))):
+        if name not in known:
+            raise SettingsError("check", name, one_of(known, str(name)))
     checker = Checker(Conditions(**conditions), registry)
     with checker.setup.settled():
         api = known_api(checker.setup, api or "")

@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Literal, TypeAlias
 
-Part: TypeAlias = Literal["inputs", "device", "reference", "runs", "judge"]
+from pytest_probe.model.measurement import Part
 
 
 class _Spent:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import msgspec
 
 ClockName: TypeAlias = Literal["host", "events"]
+# What the time of a case goes to.
+Part: TypeAlias = Literal["inputs", "device", "reference", "runs", "judge"]
+PARTS: tuple[Part, ...] = get_args(Part)
 # Seconds that the marks around a block of calls vanish in.
 _BLOCK = 1e-4
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
+from pytest_probe.model.measurement import PARTS
 from pytest_probe.model.result import Result
 
 if TYPE_CHECKING:
     import pytest
-
-PARTS = ("inputs", "device", "reference", "runs", "judge")
 
 
 class Slowest:
