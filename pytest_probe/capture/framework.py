@@ -35,7 +35,8 @@ class Recording(Protocol):
         """What times the program's calls."""
 
     def seed(self, seed: int, deterministic: bool) -> None:
-        """Seed its generators; deterministic: use deterministic algorithms, and warn without one."""
+        """Seed its generators; deterministic: use deterministic algorithms, and warn
+        where an operation has none."""
 
     def sample(self, config: CaptureConfig, dtype: str, shape: tuple[int, ...]) -> tuple[Snapshots, Any]:
         """What takes snapshots, and such a tensor on the CPU."""

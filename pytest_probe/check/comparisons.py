@@ -122,7 +122,7 @@ class CaseEvidence(OutputRuns, frozen=True):
 
 
 def _kept_on_cpu(replay: BothSides, direction: Direction) -> Mapping[str, AnyArray]:
-    """What the reference's function gives by the CPU's kernels; nothing without any."""
+    """What the reference's function gives by the CPU's kernels; nothing if these refuse the call."""
     reference, incoming = replay.reference, replay.incoming
     with allowing_refusal():
         return reference.kept_arrays(

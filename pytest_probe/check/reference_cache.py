@@ -39,7 +39,7 @@ class CachedResults(Protocol):
         """What tells a function from others of its name; None where it is not the framework's own."""
 
     def key(self, value: Any) -> bytes | None:
-        """The digest of plain data and arrays; None without one."""
+        """The digest of plain data and arrays; None where a value in it cannot be digested."""
 
     def of(
         self, key: bytes, what: Any, compute: Callable[[], Made], keep: Keep[Made], take: Callable[[CachedResult], Made]

@@ -235,7 +235,7 @@ def check_same_dump(option: str, device: Set[str], benchmark: Set[str], what: st
 
 # msprobe's.
 DECIMALS = 14
-# By metric: what the tool for MindSpore says where it is beyond its limit, and without one.
+# By metric: what the tool for MindSpore says where it is beyond its limit, and where it has no value.
 _MESSAGES = {
     "cosine": ("cosine similarity is less than threshold: {} ", "cosine similarity"),
     "max_abs_error": ("max absolute difference is greater than threshold: {} ", "max absolute difference"),

@@ -1,8 +1,8 @@
 """Two devices' outputs of the same calls compared without a reference: `pytest-probe compare --direct`, which writes
 accuracy_checking_result_*.csv and accuracy_checking_details_*.csv in PaddleAPEX's columns.
 
-An output is judged on another device's by PaddleAPEX's flow, msprobe's rules, torch.testing's tolerances, or equal
-bits.
+An output is compared with another device's by PaddleAPEX's flow, msprobe's rules, torch.testing's tolerances, or by
+equal bits.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ OF_RESULTS = {
 
 class Log(Struct, frozen=True):
     """Lines by the name that both sides have for them. file: PaddleAPEX's log, None of a --probe-out; unread: the
-    numbers of lines without one."""
+    numbers of lines that have no such name."""
 
     lines: Mapping[str, Measured]
     command: str

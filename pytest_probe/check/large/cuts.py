@@ -37,7 +37,8 @@ PIECE = 2**18
 BESIDE, LARGEST_PIECE = 16, 2**21
 # Pieces of lists of tensors.
 MOST_PIECES = 2**7
-# Elements of the windows that show whether a call can be cut, and the least places that a dimension must have.
+# Elements of the windows that show whether a call can be cut, and the least places that a dimension must have:
+# of a batch of 8 images three, 3/8 of a run, are what a trial takes.
 WINDOW, LEAST = 2**12, 8
 # The same of each tensor of a list.
 WINDOW_OF_EACH = 2**3

@@ -78,7 +78,7 @@ class _CachedResults:
         self._unkept = False
 
     def key(self, value: Any) -> bytes | None:
-        """The digest of plain data and arrays; None without one."""
+        """The digest of plain data and arrays; None where a value in it cannot be digested."""
         try:
             return digest(value, self._digests.of)
         except Unkeyed:

@@ -121,7 +121,7 @@ _OPTION = NAMED["listen"].flag
 _LOOK_SECONDS = 0.05
 # Names of entries that the summary shows.
 _SHOWN = 5
-# Where the calls of failing items are kept in --probe-out, and without one.
+# Where the calls of failing items are kept: in --probe-out, and in a run without it.
 _KEPT, _FAILED = "received", "failed"
 
 
