@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check import Case, CaseOutcome
 from pytest_probe.check.both_sides import BothSides
-from pytest_probe.check.conditions import Setup
+from pytest_probe.check.engines import Engines
 from pytest_probe.check.sources import DeviceSource
 from pytest_probe.check.structure import named_gradients
 from pytest_probe.errors import DeviceRaised, NoKernel, Unsupported
@@ -69,13 +69,13 @@ def kept(results: Results) -> dict[str, AnyArray]:
 class Call:
     """unsteady are the elements of outputs that depend on memory which is not the call's, or on chance."""
 
-    def __init__(self, checked: CaseOutcome, setup: Setup) -> None:
+    def __init__(self, checked: CaseOutcome, engines: Engines) -> None:
         replay = checked.forward if isinstance(checked.forward, BothSides) else None
         if checked.case.direction == "backward" or replay is None:
             assert checked.worst is not None
             replay = checked.worst.replay
         self.case: Case = checked.case
-        self.replay, self.setup = replay, setup
+        self.replay, self.engines = replay, engines
         self.unsteady: dict[str, BoolArray] = {}
 
     @property
@@ -157,7 +157,7 @@ class Call:
         arguments require grad. Raises NoKernel, DeviceRaised, HookFailed or MemoryError."""
         reference = self.replay.reference
         arguments = arguments or self.arguments
-        way = replace(reference.way_under_test(self.setup.device), placing=placing, inside=inside)
+        way = replace(reference.way_under_test(self.engines.device), placing=placing, inside=inside)
         with self.source.running():
             return self.framework.run(
                 function or reference.candidate.on_device, arguments.args, arguments.kwargs, way, wanted

@@ -49,8 +49,8 @@ def digits_of(checked: CaseOutcome, checker: Checker) -> tuple[Digits, ...]:
     if checked.worst is None:
         return ()
     try:
-        with checker.making_calls(checked.case) as setup:
-            seed, direction = setup.conditions.seed, checked.case.direction
+        with checker.making_calls(checked.case) as engines:
+            seed, direction = engines.request.seed, checked.case.direction
             asked = comparisons(checked.worst, direction, seed, by_class=True)
             floats = (each for each in asked if isinstance(each, Comparison) and is_floating(each.actual.dtype))
             return tuple(_of(each) for each in floats if each.actual.size)

@@ -14,7 +14,7 @@ from pytest_probe.numerics.arrays import is_reference_array, reference_array
 from pytest_probe.numerics.dtypes import AnyArray
 
 if TYPE_CHECKING:
-    from pytest_probe.check.conditions import Setup
+    from pytest_probe.check.engines import Engines
 
 
 class CachedResult(Struct, frozen=True):
@@ -57,7 +57,7 @@ class CachedResults(Protocol):
 class ReferenceCache(Protocol):
     """What keeps numbers of the reference side of many cases."""
 
-    def results(self, setup: Setup, case: Case) -> CachedResults | None:
+    def results(self, engines: Engines, case: Case) -> CachedResults | None:
         """What earlier runs kept of a case's reference side; None where nothing can be kept of it."""
 
 

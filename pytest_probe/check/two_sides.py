@@ -144,8 +144,8 @@ def differences(checker: Checker, a: CaseOutcome, b: CaseOutcome) -> dict[str, s
     """What the outputs of two checks of equal inputs differ by, which must hold their sides: by the names of outputs
     that differ, "" without a name. It costs dozens of runs of the reference."""
     try:
-        with checker.setup_of(a.case.dump.framework).settled():
-            first, second = (_outputs(each, checker.conditions.seed) for each in (a, b))
+        with checker.engines_of(a.case.dump.framework).settled():
+            first, second = (_outputs(each, checker.request.seed) for each in (a, b))
             names = [name for name in first if name in second and not _equal(first[name], second[name])]
             return {name: _words(first[name], second[name]) for name in names}
     except (ProbeError, MemoryError):

@@ -110,8 +110,8 @@ class Feature:
     # In the processes that run items.
 
     @property
-    def conditions(self) -> Mapping[str, Any]:
-        """Fields of check.Conditions, which are asked for where a checker is made."""
+    def request(self) -> Mapping[str, Any]:
+        """Fields of check.RunRequest that it sets where a checker is made."""
         return {}
 
     def items(self, parent: ProbeFile, dump: Dump) -> Iterator[NoticeItem] | None:

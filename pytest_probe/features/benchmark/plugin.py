@@ -26,7 +26,7 @@ _LISTED = 20
 
 class AgainstBenchmark(Feature):
     traits = frozenset({"needs run"})
-    conditions: Mapping[str, bool] = {"measured": True}
+    request: Mapping[str, bool] = {"measured": True}
 
     def __init__(self, probe: ProcessSession) -> None:
         super().__init__(probe)

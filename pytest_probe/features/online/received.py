@@ -85,7 +85,7 @@ class BesideDevice:
 
     def __init__(self, checker: Checker, out: Path | None) -> None:
         self._checker = checker
-        self.name = checker.setup_of(frameworks.DEFAULT).describe().get("device", "")
+        self.name = checker.engines_of(frameworks.DEFAULT).describe().get("device", "")
         self._results = None if out is None else out / _FOLDER / RESULTS
         if self._results is not None:
             self._results.parent.mkdir(parents=True, exist_ok=True)

@@ -64,11 +64,11 @@ class Relations:
             return checked
         candidate = checked.worst.replay.reference.candidate
         drawn = not _WITHOUT.isdisjoint(classes_of(candidate.name))
-        with self._checker.making_calls(checked.case) as setup:
+        with self._checker.making_calls(checked.case) as engines:
             registry = self._checker.registry
-            known = row(candidate.name, checked.case.api, setup.device_name, registry.relations)
+            known = row(candidate.name, checked.case.api, engines.device_name, registry.relations)
             known = known if self._batch is None else replace(known, batch=self._batch)
-            call = Call(checked, setup, known, registry, self._at_risk)
+            call = Call(checked, engines, known, registry, self._at_risk)
             unfit = {name: _DRAWN if drawn else RELATIONS[name].unfit(call) for name in self._names}
             found = [_asked(RELATIONS[name], call) for name, why in unfit.items() if not why]
         if self._tells and not call.backward:  # what is asked of no gradient was asked of the call

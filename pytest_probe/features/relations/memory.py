@@ -49,9 +49,9 @@ class _Observed(Struct):
 
         @contextmanager
         def inside() -> Iterator[None]:
-            framework = self.call.framework
+            framework, device = self.call.framework, self.call.engines.device
             outputs = [value for value in self.call.like.values() if value.size]
-            memory = framework.unwritten(self.call.setup.device, outputs, self.number) if fresh else nullcontext(False)
+            memory = framework.unwritten(device, outputs, self.number) if fresh else nullcontext(False)
             with memory as unwritten, framework.allocations(allocated):
                 self.unwritten |= unwritten
                 yield

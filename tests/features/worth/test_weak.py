@@ -119,8 +119,8 @@ RUNS: dict[str, tuple[str, str | None]] = {
 
 def made(bench: Make, call: tuple[Any, ...], options: dict[str, Any], direction: Direction, device: str) -> Bench:
     registry = Registry(devices={"other": lambda name: Emulated("other")})
-    conditions = {"device": device}
-    return bench(*call, backward=direction == "backward", registry=registry, conditions=conditions, **options)
+    request = {"device": device}
+    return bench(*call, backward=direction == "backward", registry=registry, request=request, **options)
 
 
 def worth_of(found: Bench, direction: Direction, dtype: str | None) -> Answer:
