@@ -44,7 +44,7 @@ class Apart(Struct, frozen=True):
     where: BoolArray | None
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         if self.where is None:
             sides = (f"{side.dtype.name}{list(side.shape)}" for side in (self.found, self.wanted))
             return f"{self.name}: {' instead of '.join(sides)}"

@@ -116,7 +116,7 @@ class Fresh(Relation):
         apart = memory.hangs_on(fresh=True)
         if apart is not None:
             call.leave_out(apart)
-            return Found(f"not written: {apart.words} with what memory was full of", apart, 6)
+            return Found(f"not written: {apart.description} with what memory was full of", apart, 6)
         if not memory.other.unwritten:
             left_out("the device's allocator gives memory that nobody knows the content of")
         return Found(runs=2)
@@ -136,7 +136,7 @@ class Guard(Relation):
         for name, words in {**memory.first.damaged, **memory.other.damaged}.items():
             return Found(f"{name}: written {words}", apart, 2)
         if apart is not None:
-            return Found(f"{apart.words} with what lies outside of the arguments", apart, 6)
+            return Found(f"{apart.description} with what lies outside of the arguments", apart, 6)
         if not memory.first.zones:
             left_out("no tensor of the call has memory that zones can be laid around")
         without = [name for name in memory.first.without if name in call.leaves]
@@ -212,4 +212,6 @@ class Again(Relation):
             call.leave_out(each)
         words = " and ".join(dict.fromkeys(words for words, _ in differing))
         apart = differing[0][1]
-        return Found(f"{len(differing)} of {2 * TIMES} further calls differ, {words}: {apart.words}", apart, 2 * TIMES)
+        return Found(
+            f"{len(differing)} of {2 * TIMES} further calls differ, {words}: {apart.description}", apart, 2 * TIMES
+        )

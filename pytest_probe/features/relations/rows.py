@@ -62,7 +62,7 @@ class Rows(Relation):
                 if apart is not None:
                     if not whole.is_row(places):
                         left_out("float64 gives other numbers for these rows as well: they know of one another")
-                    words = f"dimension {cut.leaves[next(iter(cut.leaves))]}: {batch}: {apart.words}"
+                    words = f"dimension {cut.leaves[next(iter(cut.leaves))]}: {batch}: {apart.description}"
                     return replace(found, broken=words, apart=apart)
         return found if found.runs else left_out(found.unasked)
 

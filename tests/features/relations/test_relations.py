@@ -56,7 +56,8 @@ def test_an_error_fails_its_items(pytester: pytest.Pytester) -> None:
     )
     assert rows(pytester.path / "out") == [
         {"question": f"relation.{name}", "api": "Functional.relu", "dtype": "float32", "direction": "forward",
-         "cases": 2, "outcomes": {outcome: 2}, "shares": {"holds": [holds, 2]}, "totals": {}, "most": {}, "words": {}}
+         "cases": 2, "outcomes": {outcome: 2}, "shares": {"holds": [holds, 2]}, "totals": {}, "most": {},
+         "messages": {}}
         for name, outcome, holds in (("fresh", "kept", 2), ("guard", "broken", 0))
     ]  # fmt: skip
 
