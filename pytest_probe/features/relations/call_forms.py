@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.check.call_again import Apart, Results, kept, outputs_of, parameters
+from pytest_probe.check.call_again import DifferingOutput, Results, kept, outputs_of, parameters
 from pytest_probe.errors import DeviceRaised, UnknownAPI
 from pytest_probe.features.relations.table import Call, Found, Relation, left_out, of_methods, of_out
 from pytest_probe.model.run import Leaf, Run, Wanted, with_leaves, with_value
@@ -167,7 +167,7 @@ class Alias(Relation):
         changed = next((name for name in found if name not in two), None)
         if changed is not None and not call.replay.reference.candidate.in_place:
             return Found(f"with {first} as {second}, too, it changes {changed}", runs=2)
-        apart: Apart | None = next(call.apart(found, two), None)
+        apart: DifferingOutput | None = next(call.apart(found, two), None)
         if apart is None:
             return Found(runs=2)
         return Found(f"with {first} as {second}, too, {apart.description}", apart, 2)
