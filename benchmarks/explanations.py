@@ -70,7 +70,7 @@ def cells(row: Explanation) -> Iterator[str]:
     yield row.runs
     yield row.limits
     yield row.outcome
-    yield f"`{row.words}`" if row.words else ""
+    yield f"`{row.message}`" if row.message else ""
 
 
 def with_table(page: str) -> str:

@@ -322,7 +322,7 @@ def _overflow_lines(file: Path, name: str, step: int) -> Iterator[str]:
             yield f"of the module {module_path(modules[0])}"
         for words, found in (("called at", user_frame(frames)), ("through", library_frame(frames))):
             if found is not None:
-                yield f"{words} {found.words}"
+                yield f"{words} {found.description}"
     yield f"is the device to blame? pytest {shlex.quote(f'--probe-dump={file.parent}')} --probe-standard=finite"
 
 

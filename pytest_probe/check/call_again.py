@@ -35,7 +35,7 @@ LEFT_OUT = "not checked"
 _NUMBERS = (np.ndarray, bool, float, complex)
 
 
-class Apart(Struct, frozen=True):
+class DifferingOutput(Struct, frozen=True):
     """An output of two calls that differs: where, and what both gave; where is None for shapes or dtypes."""
 
     name: str
@@ -44,7 +44,7 @@ class Apart(Struct, frozen=True):
     where: BoolArray | None
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         if self.where is None:
             sides = (f"{side.dtype.name}{list(side.shape)}" for side in (self.found, self.wanted))
             return f"{self.name}: {' instead of '.join(sides)}"
@@ -188,22 +188,22 @@ class Call:
         seeds = self.replay.incoming if incoming is None else incoming
         return named_gradients(self.framework.gradients(run, seeds))
 
-    def apart(self, found: Results, wanted: Results | None = None) -> Iterator[Apart]:
+    def apart(self, found: Results, wanted: Results | None = None) -> Iterator[DifferingOutput]:
         """What differs between two calls, but for what is unsteady."""
         for name, value in (self.base if wanted is None else wanted).items():
             other = found.get(name)
             if other is None:
                 continue
             if value.shape != other.shape or value.dtype != other.dtype:
-                yield Apart(name, value, other, None)
+                yield DifferingOutput(name, value, other, None)
                 continue
             differ = bits_apart(value, other)
             if name in self.unsteady and self.unsteady[name].shape == differ.shape:
                 differ &= ~self.unsteady[name]
             if differ.any():
-                yield Apart(name, value, other, differ)
+                yield DifferingOutput(name, value, other, differ)
 
-    def leave_out(self, apart: Apart) -> None:
+    def leave_out(self, apart: DifferingOutput) -> None:
         """Say no more of elements that differ."""
         where = np.ones(apart.wanted.shape, bool) if apart.where is None else apart.where
         self.unsteady[apart.name] = self.unsteady.get(apart.name, np.zeros(where.shape, bool)) | where

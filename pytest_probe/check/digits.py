@@ -33,7 +33,7 @@ class Digits(Struct, frozen=True):
     single: float | None = None
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """ "6.9 of 7.2 digits (float32 run: 7.0)"."""
         run = "" if self.single is None else f" (float32 run: {self.single:.1f})"
         return f"{self.right:.1f} of {self.most:.1f} digits{run}"

@@ -256,7 +256,7 @@ class Judging(Struct, frozen=True):
         for finding in self.engines.framework.known_findings(comparison):
             actual = np.where(finding.elements, right, comparison.actual)
             if standard.judge(replace(comparison, actual=actual)).verdict != "error":
-                reason = f"{finding.words} ({verdict.reason})"
+                reason = f"{finding.description} ({verdict.reason})"
                 return replace(verdict, verdict="warning", standard=KNOWN, reason=reason, diagnosis=None)
         return verdict
 

@@ -145,9 +145,15 @@ class ProbeFile(_OfDump):
         for record, direction, dtype in select(dump, self.probe.settings.selection, floating_dtypes):
             if apis is not None and f"{record.namespace}.{record.api}" not in apis:
                 continue
-            words = _recorded_dtype(dump, record) if asked and dtype is None else dtype
+            dtype_keyword = _recorded_dtype(dump, record) if asked and dtype is None else dtype
             yield ProbeItem.from_parent(
-                self, dump=dump, record=record, direction=direction, dtype=dtype, words=words, question=question
+                self,
+                dump=dump,
+                record=record,
+                direction=direction,
+                dtype=dtype,
+                dtype_keyword=dtype_keyword,
+                question=question,
             )
 
     def _notice(self, name: str, outcome: str, reason: str, kind: str = "") -> NoticeItem:

@@ -90,7 +90,7 @@ class Cluster:
         self._losses = Counter[str]()
         self._trouble = ""
         # What processes wrote to stderr: each text once, since others die of the same.
-        self._told = set[str]()
+        self._printed = set[str]()
         self._quiet, self._looks_at = 0, 0.0
 
     def devices(self) -> list[dict[str, str]]:
@@ -219,9 +219,9 @@ class Cluster:
         if isinstance(message, Described):
             self._described(shard, node, message)
         elif isinstance(message, Died):
-            if message.said and message.said not in self._told:
-                self._told.add(message.said)
-                _say(message.said)
+            if message.stderr and message.stderr not in self._printed:
+                self._printed.add(message.stderr)
+                _say(message.stderr)
             if (verdict := message.verdict) is not None:
                 noted = replace(verdict, notes=(*verdict.notes, *filter(None, [remark])))
                 self._decide(message.item, noted, message.device)

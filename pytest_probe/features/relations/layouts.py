@@ -127,7 +127,7 @@ class Stream(Relation):
                 told = still_busy()
             # A kernel that gives other bits each time shows that on its own stream as well.
             if apart is not None and next(call.apart(call.results()), None) is None:
-                return Found(f"read on a stream of its own, {apart.words}", apart, 3)
+                return Found(f"read on a stream of its own, {apart.description}", apart, 3)
             if apart is not None or told:
                 return Found(runs=2)
         left_out(f"a stream that works for {_BUSY[-1]} ms had done so before the results were read")

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct, convert, field
 from msgspec.structs import replace
 
 from pytest_probe.check import CaseOutcome, call_again
-from pytest_probe.check.call_again import LEFT_OUT, Apart
+from pytest_probe.check.call_again import LEFT_OUT, DifferingOutput
 from pytest_probe.check.engines import Engines
 from pytest_probe.errors import Unsupported
 from pytest_probe.model.run import Leaf
@@ -156,7 +156,7 @@ class Found(Struct, frozen=True):
     counts the calls that were made; unasked says what of it could not be asked."""
 
     broken: str = ""
-    apart: Apart | None = None
+    apart: DifferingOutput | None = None
     runs: int = 0
     unasked: str = ""
 

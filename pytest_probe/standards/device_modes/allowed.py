@@ -42,9 +42,8 @@ def under_modes(
         for emulated in emulations(comparison, behaviour):
             found = judge_emulated(standard, emulated)
             if found is not None and found.verdict == "pass":
-                reason = (
-                    f"as {behaviour.name} ({behaviour.words}): {metrics_text(found)} instead of {metrics_text(verdict)}"
-                )
+                metrics = f"{metrics_text(found)} instead of {metrics_text(verdict)}"
+                reason = f"as {behaviour.name} ({behaviour.description}): {metrics}"
                 return replace(found, reason=reason, metrics={**found.metrics, "mode": behaviour.name})
     of_factors = comparison.direction == "backward" and "factorisation" in comparison.classes
     if of_factors and any(behaviour.rounds and _concerns(comparison, behaviour) for behaviour in allowed):

@@ -89,7 +89,7 @@ class DeviceMode(Struct, frozen=True):
 
 
 def _like(behaviour: Behaviour) -> str:
-    return f"{'has errors as large as with' if behaviour.sampled else 'behaves as'} {behaviour.words}"
+    return f"{'has errors as large as with' if behaviour.sampled else 'behaves as'} {behaviour.description}"
 
 
 def _still_wrong(failed: FailedOutput, emulated: Comparison) -> bool:

@@ -84,7 +84,7 @@ def one_after_another(output: Examined) -> Explained | None:
     """The sums are made again in such an order, and each error is what they lose, to a tenth."""
     comparison, stage = output.comparison, output.judged_by
     added = added_in_order(comparison, stage.noise, stage.limits, stages.scale_of(comparison, stage.spread))
-    return None if added is None else Explained(stage, {"added": added.words})
+    return None if added is None else Explained(stage, {"added": added.description})
 
 
 def own_kernel(output: Examined) -> Explained | None:
