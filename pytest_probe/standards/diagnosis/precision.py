@@ -154,9 +154,9 @@ def _on_grid(values: AnyArray, dtype: np.dtype[Any]) -> float:
 
 def one_step(failed: FailedOutput) -> Cause | None:
     """Nearly everything is the next number, to one side."""
-    if failed.count < _MANY or not failed.floating:
-        return None
     dtype, used = failed.comparison.actual.dtype, failed.expected != 0
+    if failed.count < _MANY or not failed.floating or not used.any():
+        return None
     rounded = np.asarray(round_to(failed.expected, dtype), dtype=np.float64)
     gap = ((failed.actual - rounded) / ulp(failed.expected, dtype))[used]
     cut = truncated(failed.expected, dtype) == failed.actual
