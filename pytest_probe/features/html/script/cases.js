@@ -46,11 +46,11 @@ class CasesView {
       { key: "why", label: "Why", kind: "why", value: (one) => [one.cause && `looks like ${one.cause}`, one.reason].filter(Boolean).join("; ") },
       ...(names.places.some(Boolean) ? [{ key: "place", label: "Called at", kind: "place", value: (one) => one.line }] : []),
     ];
-    const figures = inUse.filter(([name]) => this.chosen.has(name)).map(([name, label]) => ({ key: name, label, kind: "figure", value: (one) => metric(one, name), ...(name === "limit_share" ? { cell: shareCell, words: SHARE_WORDS } : {}) }));
+    const figures = inUse.filter(([name]) => this.chosen.has(name)).map(([name, label]) => ({ key: name, label, kind: "figure", value: (one) => metric(one, name), ...(name === "limit_share" ? { cell: shareCell, description: SHARE_WORDS } : {}) }));
     const line = data("probe-history") ? [{ key: "runs", label: "Over runs", kind: "line", cell: sparklineOf }] : [];
     // The share stands beside the verdict, also where a screen shows no more.
-    const first = figures.filter((column) => column.words);
-    return [...words, ...first, ...why, ...figures.filter((column) => !column.words), ...line];
+    const first = figures.filter((column) => column.description);
+    return [...words, ...first, ...why, ...figures.filter((column) => !column.description), ...line];
   }
 
   toolbar() {
@@ -104,7 +104,10 @@ class CasesView {
   apply() {
     const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const wanted = [...this.selects.values()].filter(([select]) => select.value).map(([select, , value]) => [value, select.value]);
+    const asked = words.length || wanted.length;
+    let left = 0;
     const found = cases.filter((one) => {
+      if (!asked && one.kind === "initialises the model" && one.verdict === "pass") return void left++;
       if (wanted.some(([value, choice]) => value(one) !== choice)) return false;
       if (!words.length) return true;
       one.text = one.text || `${one.label}::${one.name} ${one.cause} ${one.reason} ${one.line} ${one.module} ${one.kind}`.toLowerCase();
@@ -113,6 +116,7 @@ class CasesView {
     this.exported.replaceChildren();
     this.table.setItems(this.order.value === "calls" ? inOrderOfCalls(found) : found.sort(byBadness));
     this.count.textContent = found.length === cases.length ? count(cases.length, "case") : `${found.length.toLocaleString("en-US")} of ${count(cases.length, "case")}`;
+    if (left) this.count.textContent += `; ${count(left, "call")} that initialise the model pass`;
   }
 
   appear() {
