@@ -14,7 +14,7 @@ from pytest_probe import options
 from pytest_probe.plugin.fixtures import Waiting, probe, probe_case, pytest_generate_tests
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
     from pytest_probe.plugin.session import ProcessSession
@@ -109,15 +109,10 @@ def pytest_configure(config: pytest.Config) -> None:
         if option.standalone and (asked := _asked(config, option)):
             options.imported(option.standalone)(config, asked)
     _find_captured(config)
-    if config.getoption("probe_capture") or config.getini("probe_capture"):
+    if folder := config.getoption("probe_capture") or config.getini("probe_capture"):
         from pytest_probe.plugin import capture
 
-        folder = config.getoption("probe_capture") or config.getini("probe_capture")
-        given = [
-            option for option in options.OPTIONS if option.cli and not option.standalone and option.name != "capture"
-        ]
-        others = [option.flag for option in given if config.getoption(option.key) is not None]
-        capture.configure(config, folder, others)
+        capture.configure(config, folder, [flag for flag in _given(config) if flag != "--probe-capture"])
     elif _may_probe(config):
         from pytest_probe.errors import ProbeError
         from pytest_probe.plugin import command_line
@@ -167,13 +162,15 @@ def _paths_given(config: pytest.Config) -> bool:
     return config.args_source is pytest.Config.ArgsSource.ARGS
 
 
+def _given(config: pytest.Config) -> Iterator[str]:
+    """Options of the command line that a run has which probes."""
+    asked = (option for option in options.OPTIONS if option.cli and not option.standalone)
+    return (option.flag for option in asked if config.getoption(option.key) is not None)
+
+
 def _may_probe(config: pytest.Config) -> bool:
     """Cheaply: could there be a dump to check, or was an option given that tests of the user's own go by?"""
-    if any(
-        config.getoption(option.key) is not None for option in options.OPTIONS if option.cli and not option.standalone
-    ):
-        return True
-    if any(config.getini(option.key) for option in options.OPTIONS if option.probes):
+    if any(_given(config)) or any(config.getini(option.key) for option in options.OPTIONS if option.probes):
         return True
     return _paths_given(config) and any(_is_data_file(arg) for arg in config.args)
 

@@ -34,8 +34,6 @@ from pytest_probe.reports import junit
 
 RESULTS: pytest.StashKey[list[Result]] = pytest.StashKey()
 PACKAGE = Path(__file__).parent.parent
-
-
 # Of a test run: what makes collectives of the user's own.
 _COLLECTIVES: pytest.StashKey[Any] = pytest.StashKey()
 

@@ -49,30 +49,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _state_for_tests(config: pytest.Config) -> ProcessSession:
+    from pytest_probe.errors import ProbeError
     from pytest_probe.model.run import RECORDED
     from pytest_probe.plugin.session import state_of
 
-    trouble = _trouble(config)
+    trouble = ""
+    try:
+        state = state_of(config)
+        _ = state.checker.engines.device
+    except ProbeError as error:  # the settings, or the device that they name
+        trouble = str(error)
     if trouble:
         pytest.fail(trouble, pytrace=False)
-    state = state_of(config)
     if state.device_name == RECORDED:
         pytest.skip(f"--probe-device={RECORDED} leaves no device for functions of your own")
     if not config.pluginmanager.has_plugin("probe-checks"):
         config.pluginmanager.register(Completion(), "probe-checks")
     return state
-
-
-def _trouble(config: pytest.Config) -> str:
-    """What is wrong with the settings, or with the device that they name."""
-    from pytest_probe.errors import ProbeError
-    from pytest_probe.plugin.session import state_of
-
-    try:
-        _ = state_of(config).checker.engines.device
-    except ProbeError as error:
-        return str(error)
-    return ""
 
 
 class Completion:

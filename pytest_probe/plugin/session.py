@@ -214,9 +214,7 @@ class ProcessSession:
     def described(self, devices: Sequence[str] = ()) -> list[dict[str, str]]:
         """What these devices are, or this process's own, for each framework; nothing where one is not installed: what
         needs it says so. Raises SettingsError where a device is unknown."""
-        checkers = [self.checker]
-        if len(devices) > 1:
-            checkers = [self.checker_of(device) for device in devices]
+        checkers = [self.checker_of(device) for device in devices] if len(devices) > 1 else [self.checker]
         # str: a framework's version may be a class of its own, which JSON does not take.
         with suppress(Unsupported):
             known = (checker.engines_of(name) for checker in checkers for name in self.frameworks)
