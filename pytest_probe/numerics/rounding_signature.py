@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from pytest_probe.numerics.allowed_scale import root_mean_square
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.numerics.noise_ratio import root_mean_square
 
 # Limit for the RMS, as a multiple of the samples': two more roundings in each element multiply it by sqrt(2).
 SIZE_RMS = 2.0

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics import allowed_scale
+from pytest_probe.numerics.allowed_scale import Spread
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_complex, widen
-from pytest_probe.numerics.noise_ratio import Spread
 from pytest_probe.numerics.rounding_signature import direction, place_of, size_of_most
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
@@ -35,7 +35,7 @@ def unlike_samples(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
     """Why errors are unlike samples of the mode's rounding: by their size, a direction or a place."""
     scaled = _scaled(comparison, samples)
     most, usual = _SIZE[len(scaled) > max(SAMPLES)], _largest_size(scaled[1:])
-    size = noise_ratio.root_mean_square(scaled[0])
+    size = allowed_scale.root_mean_square(scaled[0])
     if size > most * usual:
         return f"RMS {size:.3g} noise scales of the mode, its rounding gives {usual:.3g}"
     largest, *others = (float(np.abs(each).max()) for each in scaled)
@@ -66,7 +66,7 @@ def parts(values: AnyArray) -> AnyArray:
 
 
 def _largest_size(samples: Sequence[AnyArray]) -> float:
-    return max(noise_ratio.root_mean_square(np.abs(each)) for each in samples)
+    return max(allowed_scale.root_mean_square(np.abs(each)) for each in samples)
 
 
 def _farthest(scaled: Sequence[AnyArray]) -> float:
@@ -77,7 +77,7 @@ def _farthest(scaled: Sequence[AnyArray]) -> float:
     if len(others) < max(SAMPLES):
         return _OUTLYING[0] * size
     sizes = [np.abs(each) for each in scaled[1:]]
-    tails = [float(each.max()) / max(noise_ratio.root_mean_square(each), 1e-300) for each in sizes]
+    tails = [float(each.max()) / max(allowed_scale.root_mean_square(each), 1e-300) for each in sizes]
     return _OUTLYING[1] * max(tails) * size
 
 
@@ -97,7 +97,7 @@ def _scaled(comparison: Comparison, samples: Sequence[AnyArray]) -> list[AnyArra
     # A, from the largest errors of samples.
     expected, dtype, roundoff = parts(comparison.expected), comparison.precision, comparison.roundoff
     own, others = (
-        noise_ratio.scale(expected, Spread.of(size), dtype=dtype, roundoff=roundoff, floor=_SHARED)
+        allowed_scale.scale(expected, Spread.of(size), dtype=dtype, roundoff=roundoff, floor=_SHARED)
         for size in (first, second)
     )
     return [errors[0] / own, *(each / np.where(np.abs(each) < first, own, others) for each in errors[1:])]
