@@ -22,7 +22,7 @@ from pytest_probe.model.verdict import OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.registry import Registry
 from pytest_probe.standards import STANDARDS, Comparison, Standard
-from pytest_probe.standards.device_modes import under_modes
+from pytest_probe.standards.device_modes.allowed import under_modes
 
 LOST = 64 * 2.0**-126
 NO_ONE_ANSWER = frozenset({"random", "uninitialised"})

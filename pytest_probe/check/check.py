@@ -29,7 +29,7 @@ from pytest_probe.check.outcome import (
     attempt,
     undecided,
 )
-from pytest_probe.check.overflow import by_statistics, recorded_overflow
+from pytest_probe.check.overflow_by_statistics import by_statistics, recorded_overflow
 from pytest_probe.check.parts import parts_of_case, spending
 from pytest_probe.check.quantizers import recorded_quantizer
 from pytest_probe.check.reference_cache import CachedResults

@@ -47,7 +47,7 @@ from pytest_probe.numerics.arrays import equal_in_float64
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, is_packed, unpacked, widen
 from pytest_probe.standards.as_written import beside_written
 from pytest_probe.standards.auto import known_steps, opening
-from pytest_probe.standards.device_modes import under_modes
+from pytest_probe.standards.device_modes.allowed import under_modes
 from pytest_probe.standards.diagnosis import Depth, diagnose
 from pytest_probe.standards.exact import correctly_rounded
 from pytest_probe.standards.noise.summed_terms import may_use_winograd

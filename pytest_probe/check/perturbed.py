@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.check.borders import check_gradients_of_borders
+from pytest_probe.check.borders_agree import check_gradients_of_borders
 from pytest_probe.check.both_sides import NO_CALL, BothSides, Reference
 from pytest_probe.check.parts import spending
 from pytest_probe.check.reference_cache import CachedResult

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
-from pytest_probe.check.borders import check_outputs_of_borders
+from pytest_probe.check.borders_agree import check_outputs_of_borders
 from pytest_probe.check.both_sides import FLOAT64, NO_CALL, Candidate, Reference
 from pytest_probe.check.large.cuts import Corner, corner_of, is_large
 from pytest_probe.check.prepare import (

@@ -25,7 +25,7 @@ import pytest
 from pytest_probe.errors import SettingsError
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.feature import Feature
-from pytest_probe.reports.running import RunningFile
+from pytest_probe.reports.running_case import RunningFile
 
 # The stacks go into a file that a run that goes on finds, and from there to stderr. A process of its own does that,
 # when its input ends: the one that hangs is at its end.

@@ -170,6 +170,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     module the path of the module that made the call, and details what a report shows, for errors, warnings and the
     worst of the others, each where the run makes plots. answers are those to what the run asks besides.
     parts are the seconds of what the check did ("inputs", "device", "reference", "runs", "judge"), of duration.
+    initialises: does the call build the model?
     framework and reference_framework made the calls of the device and of float64, "" where the record's own made both.
     """
 
@@ -196,6 +197,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     reference_framework: str = ""
     answers: tuple[Answer, ...] = ()
     parts: Mapping[str, float] = {}
+    initialises: bool = False
 
     @classmethod
     def of(
@@ -214,6 +216,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
         module: str = "",
         details: Details | None = None,
         frameworks: tuple[str, str] = ("", ""),
+        initialises: bool = False,
     ) -> Result:
         return cls(
             str(id),
@@ -239,6 +242,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
             reference_framework=frameworks[1],
             answers=tuple(replace(each, message=printable_line(each.message)) for each in verdict.answers),
             parts=verdict.parts,
+            initialises=initialises,
         )
 
     @property

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_probe import frameworks
 from pytest_probe.check import floating_dtypes
+from pytest_probe.check.initialisation import initialisation
 from pytest_probe.errors import DumpError, RecordError
 from pytest_probe.model.dump import Dump, Record
 from pytest_probe.model.verdict import Verdict
@@ -142,11 +143,12 @@ class ProbeFile(_OfDump):
         # Do -k or -m speak of dtypes? Only then are the recorded ones worth decoding every record for.
         text = f"{self.config.option.keyword} {self.config.option.markexpr}".lower()
         asked = any(word in text for word in ("dtype", "float", "complex"))
+        building = initialisation(dump)
         for record, direction, dtype in select(dump, self.probe.settings.selection, floating_dtypes):
             if apis is not None and f"{record.namespace}.{record.api}" not in apis:
                 continue
             dtype_keyword = _recorded_dtype(dump, record) if asked and dtype is None else dtype
-            yield ProbeItem.from_parent(
+            item: ProbeItem = ProbeItem.from_parent(
                 self,
                 dump=dump,
                 record=record,
@@ -155,6 +157,8 @@ class ProbeFile(_OfDump):
                 dtype_keyword=dtype_keyword,
                 question=question,
             )
+            item.initialises = record.name in building
+            yield item
 
     def _notice(self, name: str, outcome: str, reason: str, kind: str = "") -> NoticeItem:
         verdict = Verdict(outcome, "", reason, kind)  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_probe.plugin.session import ProcessSession
     from pytest_probe.reports.result_set import OtherResults
     from pytest_probe.reports.results_file import Identity
-    from pytest_probe.reports.running import RunningFile
+    from pytest_probe.reports.running_case import RunningFile
 
 
 # What a run has by a feature.

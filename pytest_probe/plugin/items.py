@@ -256,6 +256,8 @@ class ProbeItem(NoticeItem):
         self.command = ""
         # The record's place in its dump, where this process has not all of it.
         self.place: int | None = None
+        # Does the call build the model? Such calls run last, and as one line where they pass.
+        self.initialises = False
         self.own_markers += _marks(record.namespace, record.api, direction, dtype_keyword)
         if dtype_keyword is not None:
             self.extra_keyword_matches = _keywords(dtype_keyword)
@@ -320,6 +322,7 @@ class ProbeItem(NoticeItem):
             module=module_of(self.case) if placed else "",
             details=None if self.judged is None else self.judged.details,
             frameworks=self.probe.sides_of(self.case.dump.framework),
+            initialises=self.initialises,
         )
 
     def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:

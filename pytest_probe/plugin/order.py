@@ -14,7 +14,7 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.items import NoticeItem, ProbeItem
 from pytest_probe.plugin.session import ProcessSession
-from pytest_probe.reports.running import FOLDER
+from pytest_probe.reports.running_case import FOLDER
 from pytest_probe.reports.selected import ITEMS, SelectedItem, write_items
 
 # The place of an item in the whole run, where this is a part of it.
@@ -27,12 +27,14 @@ def arrange(probe: ProcessSession, session: pytest.Session, items: list[pytest.I
     for feature in probe.features:
         feature.select(session, items)
     groups = sharing_runs(items)
+    if not probe.has("in order"):
+        groups.sort(key=_initialises)
     given: dict[str, Any] = getattr(session.config, "workerinput", {})
     if given and not probe.has("in order"):
         # What takes long starts first, lest one worker is at it when the others are done; in as many runs of equal
         # length as there are workers that begin with one each.
         runs, costs = given["workercount"] if given.get("probe_split") else 1, costs_of(groups)
-        places = sorted(range(len(groups)), key=lambda place: -costs[place])
+        places = sorted(range(len(groups)), key=lambda place: (_initialises(groups[place]), -costs[place]))
         groups = [groups[place] for run in range(runs) for place in places[run::runs]]
     items[:] = chain.from_iterable(groups)
 
@@ -44,6 +46,11 @@ def sharing_runs(items: Iterable[pytest.Item]) -> list[list[pytest.Item]]:
         key = item.run_key if isinstance(item, NoticeItem) else id(item)
         groups.setdefault(key, []).append(item)
     return list(groups.values())
+
+
+def _initialises(group: Sequence[pytest.Item]) -> bool:
+    """Of the items of a record, which come last: a fault of a step is found first."""
+    return isinstance(group[0], ProbeItem) and group[0].initialises
 
 
 def costs_of(groups: Iterable[Iterable[pytest.Item]]) -> list[float]:

@@ -25,7 +25,7 @@ from pytest_probe.plugin.feature import Feature, Machines, Trait
 from pytest_probe.plugin.item_hooks import ItemHooks
 from pytest_probe.plugin.run_dumps import RunDumps
 from pytest_probe.registry import Registry
-from pytest_probe.reports.running import FOLDER
+from pytest_probe.reports.running_case import FOLDER
 from pytest_probe.settings import Settings, parse
 from pytest_probe.standards import standards
 from pytest_probe.standards.tools.table import packaged

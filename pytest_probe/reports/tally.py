@@ -124,7 +124,8 @@ class Tally(Struct):
     differing counts cases whose runs differ, undecided counts cases with an output that could not be judged, emulated
     counts cases whose device computed 16 bit in float32, folded counts cases that others represent. warnings holds id
     and reason of the first WARNINGS, contracts the same of drawn calls that break a contract. drawn counts drawn calls,
-    and calls that the reference rejected. groups are those of errors and warnings.
+    and calls that the reference rejected. initialising has the verdicts of calls that build the model. groups are those
+    of errors and warnings.
     """
 
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -137,6 +138,7 @@ class Tally(Struct):
     warnings: list[tuple[str, str]] = field(default_factory=list)
     contracts: list[tuple[str, str]] = field(default_factory=list)
     drawn: Counter[str] = field(default_factory=Counter)
+    initialising: Counter[str] = field(default_factory=Counter)
     times: TimeTally = field(default_factory=TimeTally)
     groups: Groups = field(default_factory=Groups)
 
@@ -150,6 +152,7 @@ class Tally(Struct):
         self.folded += result.folded
         self.times.add(result)
         self.verdicts[result.verdict] += 1
+        self.initialising[result.verdict] += result.initialises
         if result.verdict == "skip":
             self.skips[result.kind or result.reason] += 1
         if result.verdict == "warning" and len(self.warnings) < _MAX_WARNINGS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_probe.model.dump import Dump, Frame
@@ -260,8 +260,11 @@ def wrap(text: str, indent: str = "  ", start: str = "", width: int = WIDTH) -> 
 
 def summary_lines(tally: Tally, *, not_run: int, width: int = WIDTH) -> Iterator[str]:
     """The summary in so many columns, line by line: the counts first. A name that is longer stays whole."""
-    counts = [f"{tally.verdicts[verdict]:,} {verdict}" for verdict in _ORDER if tally.verdicts[verdict]]
-    yield from wrap(", ".join([count(tally.verdicts.total(), "case"), *counts]), width=width)
+    yield from wrap(", ".join([count(tally.verdicts.total(), "case"), *_counts(tally.verdicts)]), width=width)
+    if initialising := tally.initialising.total():
+        verb = "initialises" if initialising == 1 else "initialise"
+        found = _counts(tally.initialising) if tally.initialising["pass"] < initialising else ["all pass"]
+        yield from wrap(f"{count(initialising, 'call')} that {verb} the model: {', '.join(found)}", width=width)
     if tally.folded:
         ran = tally.verdicts.total()
         words = f"{ran:,} of {count(ran + tally.folded, 'case')} ran, one of those whose records are alike"
@@ -293,6 +296,10 @@ def summary_lines(tally: Tally, *, not_run: int, width: int = WIDTH) -> Iterator
         yield from listed("warnings:", tally.warnings, width, more)
     yield from _ranked(tally.ranking(_WORST_APIS), width)
     yield from tally.times.lines()
+
+
+def _counts(verdicts: Mapping[str, int]) -> list[str]:
+    return [f"{verdicts[verdict]:,} {verdict}" for verdict in _ORDER if verdicts[verdict]]
 
 
 def _ranked(ranking: Sequence[Worst], width: int) -> Iterator[str]:

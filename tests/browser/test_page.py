@@ -72,6 +72,13 @@ def unharmed(page: Opened) -> None:
     assert page.run("return window.harmed") is None
 
 
+def test_calls_that_initialise_the_model_are_one_line_until_they_are_asked_for(opened: Opener) -> None:
+    page = opened([structs.replace(made_result(number), initialises=number < 5) for number in range(12)])
+    assert page.find("#count").text == "7 of 12 cases; 5 calls that initialise the model pass"
+    page.run("const one = document.querySelector('#search'); one.value = 'initialises'; one.oninput()")
+    assert (page.find("#count").text, len(names(page))) == ("5 of 12 cases", 5)
+
+
 def test_errors_come_first_and_only_rows_in_view_are_there(opened: Opener) -> None:
     page = opened([*made_results(5000, 50)])
     rows = page.all("tbody tr[data-place]")

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.export.compare import MISSING, NOTHING, judge
+from pytest_probe.export.three_party import MISSING, NOTHING, judge
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.plugin.feature import Feature, Summary
 from pytest_probe.plugin.item_verdict import ItemVerdict

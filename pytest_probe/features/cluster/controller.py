@@ -35,7 +35,7 @@ from pytest_probe.plugin.run_dumps import address
 from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, passed, result_of, say, workers_describe_devices
 from pytest_probe.reports.results_file import lines_of, results_in
-from pytest_probe.reports.running import CRASH
+from pytest_probe.reports.running_case import CRASH
 from pytest_probe.reports.terminal import count
 from pytest_probe.settings import blamed
 from pytest_probe.system import archive

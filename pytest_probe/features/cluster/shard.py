@@ -34,7 +34,7 @@ from pytest_probe.options import NAMED
 from pytest_probe.plugin.device_reports import Described
 from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE
 from pytest_probe.reports.results_file import digest
-from pytest_probe.reports.running import Ending, by_limit, file_of, memory_kills, read_running, verdict_on
+from pytest_probe.reports.running_case import Ending, by_limit, file_of, memory_kills, read_running, verdict_on
 from pytest_probe.reports.terminal import count
 from pytest_probe.settings import Settings
 from pytest_probe.system import archive

@@ -29,6 +29,8 @@ ROW, LONG_ROW = 176, 400
 FIXED = 14
 # Longest name, in letters, that a row holds in full, so that numbers have room next to it.
 _NAME = 88
+# What the page calls a case whose call builds the model; its table leaves out the passing ones where nothing is asked.
+INITIALISES = "initialises the model"
 # How many metrics have a column, in addition to the metrics with a label.
 _OTHERS = 6
 # So many of the passing cases, and so many of the skipped ones, are shown in detail.
@@ -105,7 +107,7 @@ class Collected:
             place("verdicts", result.verdict),
             -1 if result.place is None else result.place,
             place("modules", result.module),
-            place("kinds", result.kind or next(filter(None, families), "")),
+            place("kinds", result.kind or next(filter(None, families), INITIALISES if result.initialises else "")),
             place("causes", cause_of(result)),
             place("places", place_of(result) if member is None else member.place),
             -1 if member is None else self.group_places.setdefault(member.key, len(self.group_places)),

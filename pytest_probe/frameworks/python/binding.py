@@ -28,6 +28,13 @@ _CALCULATING = frozenset(name.rstrip("_") for name in operator.__all__) | frozen
     "bool complex float int long nonzero len reversed div idiv".split()
 )
 
+# What makes the tensors of a model, and what puts numbers into them, by canonical names.
+_INITIALISING = frozenset(
+    "empty empty_like empty_strided new_empty zeros zeros_like new_zeros ones ones_like new_ones full full_like "
+    "new_full tensor as_tensor new_tensor to_tensor from_numpy eye arange linspace fill zero constant rand rand_like "
+    "randn randn_like randint randint_like randperm normal uniform random bernoulli exponential log_normal".split()
+)
+
 
 def by_name(rows: Mapping[str, T]) -> Mapping[str, T]:
     """A table whose rows begin with all the names that they are for."""
@@ -80,6 +87,11 @@ def is_operator(name: str) -> bool:
     """Is it an operator ("__iadd__", "__rsub__") or a conversion ("__float__")?"""
     core = name.removeprefix("__").removesuffix("__")
     return name == f"__{core}__" and not _CALCULATING.isdisjoint((core, core.removeprefix("r")))
+
+
+def initialises(name: str) -> bool:
+    """Does an API of this canonical name make a tensor from nothing, or overwrite all of one?"""
+    return name in _INITIALISING
 
 
 @functools.cache

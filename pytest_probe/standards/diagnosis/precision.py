@@ -15,7 +15,7 @@ from pytest_probe.numerics import noise_ratio, regions
 from pytest_probe.numerics.dtypes import AnyArray, Float64Array, float_format, numpy_dtype, round_to, widen
 from pytest_probe.numerics.statistics import has_distinct
 from pytest_probe.numerics.ulp import truncated, ulp
-from pytest_probe.standards.device_modes import emulations, judge_emulated, metrics_text
+from pytest_probe.standards.device_modes.allowed import emulations, judge_emulated, metrics_text
 from pytest_probe.standards.device_modes.rounded_operands import is_as_large
 from pytest_probe.standards.device_modes.sampled_rounding import SampledEvidence
 from pytest_probe.standards.device_modes.signature import outlying
@@ -154,9 +154,9 @@ def _on_grid(values: AnyArray, dtype: np.dtype[Any]) -> float:
 
 def one_step(failed: FailedOutput) -> Cause | None:
     """Nearly everything is the next number, to one side."""
-    if failed.count < _MANY or not failed.floating:
-        return None
     dtype, used = failed.comparison.actual.dtype, failed.expected != 0
+    if failed.count < _MANY or not failed.floating or not used.any():
+        return None
     rounded = np.asarray(round_to(failed.expected, dtype), dtype=np.float64)
     gap = ((failed.actual - rounded) / ulp(failed.expected, dtype))[used]
     cut = truncated(failed.expected, dtype) == failed.actual

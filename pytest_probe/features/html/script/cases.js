@@ -104,7 +104,10 @@ class CasesView {
   apply() {
     const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const wanted = [...this.selects.values()].filter(([select]) => select.value).map(([select, , value]) => [value, select.value]);
+    const asked = words.length || wanted.length;
+    let left = 0;
     const found = cases.filter((one) => {
+      if (!asked && one.kind === "initialises the model" && one.verdict === "pass") return void left++;
       if (wanted.some(([value, choice]) => value(one) !== choice)) return false;
       if (!words.length) return true;
       one.text = one.text || `${one.label}::${one.name} ${one.cause} ${one.reason} ${one.line} ${one.module} ${one.kind}`.toLowerCase();
@@ -113,6 +116,7 @@ class CasesView {
     this.exported.replaceChildren();
     this.table.setItems(this.order.value === "calls" ? inOrderOfCalls(found) : found.sort(byBadness));
     this.count.textContent = found.length === cases.length ? count(cases.length, "case") : `${found.length.toLocaleString("en-US")} of ${count(cases.length, "case")}`;
+    if (left) this.count.textContent += `; ${count(left, "call")} that initialise the model pass`;
   }
 
   appear() {
