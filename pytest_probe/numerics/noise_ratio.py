@@ -74,7 +74,7 @@ BIAS_DISTINCT = 32
 
 
 class Limits(Struct, frozen=True):
-    """Largest and RMS noise ratio that a healthy kernel stays below."""
+    """Largest and RMS noise ratio (without a unit, see `measure_noise`) that a healthy kernel stays below."""
 
     largest: float
     rms: float
@@ -142,18 +142,20 @@ def for_copies(limits: Limits, expected: AnyArray) -> Limits:
 
 def for_correlated(limits: Limits, count: float, own: float) -> Limits:
     """The limits of an output of `count` non-zero elements whose errors move together, as if only `own` of them erred
-    independently: wider where their RMS may be above them by chance."""
+    independently: the RMS limit is at least that of many elements, times `by_chance(own)`."""
     usual = limits.rms / _small_sample(count)
     return Limits(limits.largest, max(limits.rms, usual * by_chance(own)))
 
 
 def by_chance(count: float) -> float:
-    """The largest RMS of count normal errors, in units of their deviation, except in one output of 10^6."""
+    """The largest RMS of count normal errors, in units of their deviation, except in one output of 10^6:
+    1 + 3.9 / sqrt(count)."""
     return float(1 + CHANCE / max(count, 1) ** 0.5)
 
 
 def cap(ratios: AnyArray, limits: Limits) -> float:
-    """The largest number to which ratios are to be cut, lest the largest or the RMS be above the limits."""
+    """The largest number to which ratios are to be cut, lest the largest or the RMS be above the limits: the largest x
+    up to limits.largest with mean(min(ratio, x)^2) <= limits.rms^2."""
     squares = np.sort(np.minimum(ratios[np.isfinite(ratios)], limits.largest) ** 2)
     sums, allowed = np.cumsum(squares), limits.rms**2 * squares.size
     count = int(np.count_nonzero(sums + squares * np.arange(squares.size - 1, -1, -1) <= allowed))
@@ -522,7 +524,11 @@ def _distance_of_block(dtype: npt.DTypeLike, run: AnyArray, expected: AnyArray) 
 
 def scatters(errors: AnyArray) -> bool:
     """Do samples of an output's errors, along the first axis, scatter more than they have in common? Of rounding eight
-    have a third of their scatter in common; single elements, whose scatter eight samples estimate badly, more."""
+    have a third of their scatter in common; single elements, whose scatter eight samples estimate badly, more.
+
+    With m the mean and s the standard deviation of each element's samples: RMS(m) <= 2 RMS(s), and in each element
+    |m| <= 16 max(s, c RMS(s)).
+    """
     with np.errstate(invalid="ignore", over="ignore"):
         common, scatter = np.abs(errors.mean(axis=0)), np.abs(errors.std(axis=0, ddof=1))
     usable = np.isfinite(common) & np.isfinite(scatter)
@@ -534,7 +540,8 @@ def scatters(errors: AnyArray) -> bool:
 
 
 class Bias(Struct, frozen=True):
-    """A mean shift against the correctly rounded reference, in units of the allowed scale, and its t-value."""
+    """A mean shift against the correctly rounded reference: effect |m| in units of the allowed scale, and its t-value,
+    |m| sqrt(n) / s for n values of mean m and standard deviation s."""
 
     effect: float
     t: float
@@ -546,7 +553,8 @@ class Bias(Struct, frozen=True):
 def biases(
     actual: AnyArray, rounded: AnyArray, center: AnyArray, expected: AnyArray, allowed: AnyArray
 ) -> tuple[Bias, ...]:
-    """Is the output shifted, or scaled, on average? One Bias for the plain shift and one for that away from zero.
+    """Is the output shifted, or scaled, on average? One Bias for the plain shift, (actual - rounded) / A, and one for
+    that away from zero, the same times the sign of R.
 
     rounded: center, the reference or what the output was measured against, correctly rounded to the output's dtype,
     since plain rounding errors of few distinct values have a mean of their own. allowed: A. Empty where fewer than 32
