@@ -20,7 +20,11 @@ BIAS_DISTINCT = 32
 
 def scatters(errors: AnyArray) -> bool:
     """Do samples of an output's errors, along the first axis, scatter more than they have in common? Of rounding eight
-    have a third of their scatter in common; single elements, whose scatter eight samples estimate badly, more."""
+    have a third of their scatter in common; single elements, whose scatter eight samples estimate badly, more.
+
+    With m the mean and s the standard deviation of each element's samples: RMS(m) <= 2 RMS(s), and in each element
+    |m| <= 16 max(s, c RMS(s)).
+    """
     with np.errstate(invalid="ignore", over="ignore"):
         common, scatter = np.abs(errors.mean(axis=0)), np.abs(errors.std(axis=0, ddof=1))
     usable = np.isfinite(common) & np.isfinite(scatter)
@@ -32,7 +36,8 @@ def scatters(errors: AnyArray) -> bool:
 
 
 class Bias(Struct, frozen=True):
-    """A mean shift against the correctly rounded reference, in units of the allowed scale, and its t-value."""
+    """A mean shift against the correctly rounded reference: effect |m| in units of the allowed scale, and its t-value,
+    |m| sqrt(n) / s for n values of mean m and standard deviation s."""
 
     effect: float
     t: float
@@ -44,7 +49,8 @@ class Bias(Struct, frozen=True):
 def biases(
     actual: AnyArray, rounded: AnyArray, center: AnyArray, expected: AnyArray, allowed: AnyArray
 ) -> tuple[Bias, ...]:
-    """Is the output shifted, or scaled, on average? One Bias for the plain shift and one for that away from zero.
+    """Is the output shifted, or scaled, on average? One Bias for the plain shift, (actual - rounded) / A, and one for
+    that away from zero, the same times the sign of R.
 
     rounded: center, the reference or what the output was measured against, correctly rounded to the output's dtype,
     since plain rounding errors of few distinct values have a mean of their own. allowed: A. Empty where fewer than 32

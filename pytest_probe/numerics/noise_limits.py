@@ -36,7 +36,7 @@ WINOGRAD_RMS = 4.0
 
 
 class Limits(Struct, frozen=True):
-    """Largest and RMS noise ratio that a healthy kernel stays below."""
+    """Largest and RMS noise ratio (without a unit, see noise_ratio.py) that a healthy kernel stays below."""
 
     largest: float
     rms: float
@@ -89,18 +89,20 @@ def for_copies(limits: Limits, expected: AnyArray) -> Limits:
 
 def for_correlated(limits: Limits, count: float, own: float) -> Limits:
     """The limits of an output of `count` non-zero elements whose errors move together, as if only `own` of them erred
-    independently: wider where their RMS may be above them by chance."""
+    independently: the RMS limit is at least that of many elements, times `by_chance(own)`."""
     usual = limits.rms / _small_sample(count)
     return Limits(limits.largest, max(limits.rms, usual * by_chance(own)))
 
 
 def by_chance(count: float) -> float:
-    """The largest RMS of count normal errors, in units of their deviation, except in one output of 10^6."""
+    """The largest RMS of count normal errors, in units of their deviation, except in one output of 10^6:
+    1 + 3.9 / sqrt(count)."""
     return float(1 + CHANCE / max(count, 1) ** 0.5)
 
 
 def cap(ratios: AnyArray, limits: Limits) -> float:
-    """The largest number to which ratios are to be cut, lest the largest or the RMS be above the limits."""
+    """The largest number to which ratios are to be cut, lest the largest or the RMS be above the limits: the largest x
+    up to limits.largest with mean(min(ratio, x)^2) <= limits.rms^2."""
     squares = np.sort(np.minimum(ratios[np.isfinite(ratios)], limits.largest) ** 2)
     sums, allowed = np.cumsum(squares), limits.rms**2 * squares.size
     count = int(np.count_nonzero(sums + squares * np.arange(squares.size - 1, -1, -1) <= allowed))

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from pytest_probe import frameworks
-from pytest_probe.capture.config import CaptureConfig
+from pytest_probe.capture.config import CaptureConfig, SeedGiven, YesOrNo
 from pytest_probe.capture.debugger import PrecisionDebugger
 from pytest_probe.capture.framework import part
 from pytest_probe.capture.ranks import named_rank
@@ -68,6 +68,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     preheat_step: _Count = 15
     max_sample: _Count = 20
     sample: _Count = 1
+    seed: SeedGiven = None
+    deterministic: YesOrNo = field(default=None, name="is_deterministic")
 
 
 def _checked(config: Config) -> Config:

@@ -54,7 +54,8 @@ def outlying(comparison: Comparison, samples: Sequence[AnyArray]) -> BoolArray:
 
 
 def relative_size(comparison: Comparison, samples: Sequence[AnyArray]) -> float:
-    """How large errors are compared with those of the mode's samples, in the middle."""
+    """How large errors are compared with those of the mode's samples, in the middle: median |error| over median
+    |sample| of the elements that a sample moves; inf where none is moved."""
     errors, *others = (np.abs(errors) for errors in _errors(comparison, samples))
     moved = np.maximum.reduce(others) > 0
     return float(np.median(errors[moved]) / np.median(np.stack(others)[:, moved])) if moved.any() else math.inf
@@ -127,7 +128,8 @@ def shares(losses: Sequence[AnyArray], found: AnyArray) -> list[float]:
 
 
 def share(lost: AnyArray, found: AnyArray) -> tuple[float, float]:
-    """How much of a loss an output shows, by least squares, and the standard error of that."""
+    """How much of a loss an output shows, by least squares, l.f / l.l for the loss l and the error f, and the standard
+    error of that. Both in one unit, of one shape."""
     usable = np.isfinite(lost) & np.isfinite(found)
     lost, found = lost[usable], np.clip(found[usable], -MOST_LOST, MOST_LOST)
     square = max(np.dot(lost, lost), 1e-300)
@@ -137,7 +139,8 @@ def share(lost: AnyArray, found: AnyArray) -> tuple[float, float]:
 
 
 def fitted_factor(comparison: Comparison) -> tuple[float, float]:
-    """The number that the reference is to be multiplied by to come nearest to the output, and its standard error."""
+    """The number that the reference is to be multiplied by to come nearest to the output, a.r / r.r, and its standard
+    error, by HC3 (MacKinnon and White, 1985): rests over 1 - r_i^2 / r.r."""
     actual, expected = parts(comparison.actual.astype(comparison.expected.dtype)), parts(comparison.expected)
     usable = np.isfinite(actual) & np.isfinite(expected) & (expected != 0)
     if expected.dtype.kind != "f" or np.count_nonzero(usable) < 2:
