@@ -61,7 +61,8 @@ class Recorder:
         self._tell_written: Callable[[], None] = lambda: None
         self._opened = False
         self._full = False
-        self._began = 0.0
+        # When the step that is open began, and the first of all: with its first call, since imports are no step's.
+        self._began = self._began_first = 0.0
         self.announced = False
         self.outcome = Outcome()
         self._overflows = self._unseen = self._regions = 0
@@ -116,7 +117,7 @@ class Recorder:
         if self._writer is None:
             self._writer = Writer(self._folders(), self._files(), self._hooks, self._tell_written)
             self._opened = True
-            self._began = time.perf_counter()
+            self._began = time.perf_counter() if self._began_first else 0.0
         self._hooks.install(self)
         self._running = True
 
@@ -185,11 +186,14 @@ class Recorder:
             say(f"pytest-probe: {missed}")
 
     def progress(self) -> str:
-        """What is there now: "1,204 calls of 3 steps, 12 MB; 2 steps left"; "" before the first."""
+        """What is there now: "1,204 calls of 3 steps, 12 MB; 2 steps left; 9 s"; "" before the first."""
         writer = self._writer
         now = self.outcome if writer is None else self.outcome.plus(replace(writer.outcome, steps=1))
+        if not now.entries:
+            return ""
         size = f", {in_bytes(now.size)}" if now.size else ""
-        return f"{now.recorded()}{size}{self.scope.steps_left(self.step)}" if now.entries else ""
+        seconds = time.perf_counter() - self._began_first
+        return f"{now.recorded()}{size}{self.scope.steps_left(self.step)}; {seconds:,.0f} s"
 
     @property
     def complete(self) -> bool:
@@ -227,6 +231,9 @@ class Recorder:
 
     def put(self, entry: NamedEntry, size: int = 0) -> None:
         writer = self._writer
+        if not self._began:
+            self._began = time.perf_counter()
+            self._began_first = self._began_first or self._began
         self._regions += entry.name.startswith(self._hooks.regions)
         if writer is not None and not writer.put(entry, size) and writer.full and self._running:
             self.stop()

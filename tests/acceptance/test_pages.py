@@ -4,7 +4,7 @@ The blocks of a page run in their order in one folder, which holds dump.json, gp
 my_kernels.py; those of docs/moving.md meet files of other tools as well. A block whose first line is a comment with a
 file's name becomes that file; a Python file is run by the commands that follow it, else here. `<!-- not run: REASON
 -->` and `<!-- exit status N -->` stand in the line before a block. A `text` block behind commands is what they print:
-each of its lines, numbers aside, "..." for what is left out.
+each of its lines, numbers aside, "..." for what is left out of the text or of a line.
 """
 
 from __future__ import annotations
@@ -160,7 +160,8 @@ def _commands(block: Block, following: Block | None) -> list[list[str]]:
 def _assert_shown(shown: str, output: str) -> None:
     printed = _words(output)
     for line in shown.splitlines():
-        assert line == "..." or _words(line) in printed, f"the page shows {line!r}, the command printed:\n{output}"
+        parts = [line] if _words(line) in printed else line.split("...")
+        assert all(_words(part) in printed for part in parts), f"the page shows {line!r}, printed was:\n{output}"
 
 
 def _words(text: str) -> str:

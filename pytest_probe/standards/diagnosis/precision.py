@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -124,8 +125,8 @@ def _correlation(first: Float64Array, second: Float64Array) -> float:
     ranks = [np.unique(side, return_inverse=True)[1].astype(np.float64) for side in (first, second)]
     first, second = (rank - rank.mean() for rank in ranks)
     square = float(np.dot(first, first) * np.dot(second, second))
-    found = float(np.dot(first, second)) / max(square, 1.0) ** 0.5
-    return found * ((first.size - 2) / max(1 - found**2, 1e-12)) ** 0.5
+    found = float(np.dot(first, second) / np.sqrt(max(square, 1.0)))
+    return found * math.sqrt((first.size - 2) / max(1 - found**2, 1e-12))
 
 
 def _like(behaviour: Behaviour) -> str:
