@@ -276,7 +276,9 @@ class Recorder:
             self.close()
             folder = self._folder() if writer is None else writer.folder
             file = folder / self._file()
-            raise OverflowFound(self._overflows, name, file, _overflow_lines(file, name, self.step))
+            calls = "a call" if self._overflows == 1 else f"{self._overflows} calls"
+            found = f"{calls} gave NaN or inf, the last one {name}; see {file}"
+            raise OverflowFound("\n  ".join((found, *_overflow_lines(file, name, self.step))))
 
     def _folder(self) -> Path:
         if self._online is not None:
@@ -319,17 +321,14 @@ class Recorder:
 
 def _overflow_lines(file: Path, name: str, step: int) -> Iterator[str]:
     """Where a call gave NaN or inf, as the dump has it, and how to ask whether the device is to blame."""
+    from pytest_probe.model.dump import place_lines
     from pytest_probe.records import library_frame, module_path, read_dump, user_frame
 
     yield f"in step {step}"
     with contextlib.suppress(ProbeError, OSError):
         dump = read_dump(file)
         frames, modules = dump.stack(name), dump.modules(name)
-        if modules:
-            yield f"of the module {module_path(modules[0])}"
-        for words, found in (("called at", user_frame(frames)), ("through", library_frame(frames))):
-            if found is not None:
-                yield f"{words} {found.description}"
+        yield from place_lines(user_frame(frames), library_frame(frames), module_path(modules[0]) if modules else "")
     yield f"is the device to blame? pytest {shlex.quote(f'--probe-dump={file.parent}')} --probe-standard=finite"
 
 
