@@ -284,6 +284,8 @@ def asks_itself(path: str | os.PathLike[str] | None, **given: Any) -> dict[str, 
     if (plain.get("task") or content.get("task")) != FREE_BENCHMARK:
         return None
     section = content.get(FREE_BENCHMARK)
+    if unused := [key for key in ("rank", "step") if content.get(key)]:
+        _say(f"pytest-probe: {path}: these keys have no effect here: {', '.join(unused)}")
     top = {key: content[key] for key in ("task", "dump_path", "level", "seed", "is_deterministic") if key in content}
     return {**top, **(section if isinstance(section, dict) else {}), **plain}
 
