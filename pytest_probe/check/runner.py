@@ -121,10 +121,15 @@ class CaseRunner(Struct, frozen=True):
 
     @property
     def _references(self) -> ReferenceRuns:
-        conditions = self.setup.conditions
-        framework = self.setup.reference_framework
+        setup = self.setup
         return ReferenceRuns(
-            framework, self.setup.reference, self._memory, self.cached, conditions.judges_parts, self.setup.framework
+            setup.reference_framework,
+            setup.reference,
+            self._memory,
+            self.cached,
+            setup.conditions.judges_parts,
+            setup.framework,
+            setup.float64_elsewhere,
         )
 
     @property
