@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
-from pytest_probe.check import Checker, Conditions  # noqa: E402
+from pytest_probe.check import Checker, RunRequest  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402
 from tests.support.devices import Emulated  # noqa: E402
 
@@ -46,7 +46,7 @@ def check(name: str, size: int, faulty: bool) -> dict[str, object]:
     api, dtype, function = CALLS[name]
     registry = Registry.default()
     registry.devices["other"] = Emulated
-    checker = Checker(Conditions(device="other"), registry)
+    checker = Checker(RunRequest(device="other"), registry)
     tensor = drawn(getattr(torch, dtype), size)
 
     def tested(x: torch.Tensor) -> torch.Tensor:

@@ -27,7 +27,7 @@ import yaml  # noqa: E402
 from cases import kernels  # noqa: E402
 from cases.kernels.entry import Entry  # noqa: E402
 from cases.kernels.scoring import inputs  # noqa: E402
-from pytest_probe.check import Checker, Conditions  # noqa: E402
+from pytest_probe.check import Checker, RunRequest  # noqa: E402
 from pytest_probe.model.verdict import Diagnosis  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402
 
@@ -69,7 +69,7 @@ def named(part: str) -> Iterator[Named]:
 def diagnosed(entry: Entry) -> tuple[Diagnosis | None] | None:
     """What the first output that failed is said to be; None for a fault that is not found."""
     torch.manual_seed(zlib.crc32(entry.name.encode()))
-    checker = Checker(Conditions(device="cpu", allow=entry.allow), Registry.default())
+    checker = Checker(RunRequest(device="cpu", allow=entry.allow), Registry.default())
     verdicts = checker.compare(
         entry.kernel,
         entry.reference,

@@ -38,7 +38,7 @@ from benchmarks.quality.samples import LeftOut, Sample, Source, Wish, seed_of  #
 from cases import kernels  # noqa: E402
 from cases.kernels.entry import Entry  # noqa: E402
 from cases.kernels.scoring import judged, short  # noqa: E402
-from pytest_probe.check import CaseOutcome, Checker, Conditions  # noqa: E402
+from pytest_probe.check import CaseOutcome, Checker, RunRequest  # noqa: E402
 from pytest_probe.errors import Unsupported  # noqa: E402
 from pytest_probe.model.comparison import Comparison  # noqa: E402
 from pytest_probe.model.verdict import SEVERITY, OutputVerdict  # noqa: E402
@@ -70,7 +70,7 @@ def cells(row: Explanation) -> Iterator[str]:
     yield row.runs
     yield row.limits
     yield row.outcome
-    yield f"`{row.words}`" if row.words else ""
+    yield f"`{row.message}`" if row.message else ""
 
 
 def with_table(page: str) -> str:
@@ -188,10 +188,10 @@ def measured(place: str, source: str, dtype: str, options: argparse.Namespace) -
     if source == "kernels":
         for entry in kernels.entries("open")[:: options.step]:
             if place in entry.devices and getattr(torch, dtype) in entry.dtypes:
-                checker = Checker(Conditions(device=place, standard=found.name, allow=entry.allow), registry)
+                checker = Checker(RunRequest(device=place, standard=found.name, allow=entry.allow), registry)
                 found.of_kernel(checker, entry, getattr(torch, dtype), place)
     else:
-        checker = Checker(Conditions(device=place, standard=found.name, allow=("none",)), registry)
+        checker = Checker(RunRequest(device=place, standard=found.name, allow=("none",)), registry)
         with tempfile.TemporaryDirectory() as folder:
             taken = _samples(source, Path(folder), options)(Wish(dtype, options.samples))
             _check(checker, found, itertools.islice(taken, 0, None, options.step))

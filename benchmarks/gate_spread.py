@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe import Checker, Conditions, Registry
+from pytest_probe import Checker, Registry, RunRequest
 from pytest_probe.check.judging import Judging
 from pytest_probe.features.gate.baseline import baseline_entry, signature, spread_of
 from pytest_probe.features.gate.gate import CALIBRATED, rows
@@ -69,7 +69,7 @@ def cases(folder: Path) -> list[Case]:
 
 def measured(found: list[Case], seed: int) -> list[KeptCase]:
     """The cases as a baseline keeps them."""
-    checker = Checker(Conditions(device="cpu", seed=seed, baseline=True), Registry.default())
+    checker = Checker(RunRequest(device="cpu", seed=seed, baseline=True), Registry.default())
     previous, lines = None, []
     for case in found:
         previous = checker.run(case, previous)

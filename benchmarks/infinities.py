@@ -25,7 +25,7 @@ import torch  # noqa: E402
 from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
 from torch.testing._internal.opinfo.core import BinaryUfuncInfo, ReductionOpInfo, UnaryUfuncInfo  # noqa: E402
 
-from pytest_probe.check import Checker, Conditions  # noqa: E402
+from pytest_probe.check import Checker, RunRequest  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402
 from tests.evidence.infinities import Case, Function, numbers, places, spoiled, wrong_answers  # noqa: E402
 from tests.support.devices import Emulated  # noqa: E402
@@ -65,7 +65,7 @@ def _of_op(op: Any, odd: float) -> Iterator[tuple[str, Case]]:
 def checked(case: Case, function: Function, dtype: torch.dtype, device: str) -> tuple[str, str]:
     registry = Registry.default()
     registry.devices["other"] = Emulated
-    checker = Checker(Conditions(device=device, allow=("none",)), registry)
+    checker = Checker(RunRequest(device=device, allow=("none",)), registry)
     [found] = checker.compare(function, case.function, case.inputs(dtype), key="infinities")
     return found.verdict, found.reason
 

@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
-from pytest_probe.check import Checker, Conditions, judging  # noqa: E402
+from pytest_probe.check import Checker, RunRequest, judging  # noqa: E402
 from pytest_probe.check.large import cuts  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402
 from tests.support.devices import Emulated  # noqa: E402
@@ -127,7 +127,7 @@ def judged(place: Place) -> tuple[str, str, float]:
     registry = Registry.default()
     registry.devices["other"] = Emulated
     given = place.call.given(Rows(place.rows, place.dtype, place.seed))
-    checker = Checker(Conditions(device=place.device), registry)
+    checker = Checker(RunRequest(device=place.device), registry)
     start = time.process_time()
     function = place.call.function
     found = checker.compare(function, function, given, api=place.call.api, key="call", backward=place.backward)

@@ -28,7 +28,7 @@ from msgspec import Struct  # noqa: E402
 
 from pytest_probe.check import (  # noqa: E402
     Checker,
-    Conditions,
+    RunRequest,
     judging,
 )
 from pytest_probe.check.large import cuts  # noqa: E402
@@ -145,7 +145,7 @@ def verdict(name: str, dtype: torch.dtype, device: str, backward: bool, fault: F
     registry.devices["other"] = Emulated
     call = CALLS[name]
     wrong = call.function if fault is None else planted(call.function, fault, backward)
-    checker = Checker(Conditions(device=device), registry)
+    checker = Checker(RunRequest(device=device), registry)
     given = call.arguments(dtype)
     found = checker.compare(wrong, call.function, given, api=call.api, key=name, backward=backward)
     return found[-1].verdict

@@ -26,8 +26,8 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
-from pytest_probe.check import Case, CaseOutcome, Checker, Conditions  # noqa: E402
-from pytest_probe.check.conditions import FLOPS  # noqa: E402
+from pytest_probe.check import Case, CaseOutcome, Checker, RunRequest  # noqa: E402
+from pytest_probe.check.run_request import FLOPS  # noqa: E402
 from pytest_probe.model.dump import Direction  # noqa: E402
 from pytest_probe.records import read_dump  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402
@@ -83,7 +83,7 @@ def measure(shape: tuple[int, int, int], dtypes: list[str], folder: Path) -> Non
     print(f"linear of {shape}, {torch.get_num_threads()} threads, budget {FLOPS:.0e} FLOP\n")
     print("| dtype | direction | verdict | seconds | sampled |\n|---|---|---|---|---|")
     for dtype in dtypes:
-        checker = Checker(Conditions(device="cpu"), Registry.default())
+        checker = Checker(RunRequest(device="cpu"), Registry.default())
         checked: CaseOutcome | None = None
         total = 0.0
         one = case_of(shape, dtype, "forward", folder)
@@ -113,7 +113,7 @@ def count_found(shape: tuple[int, int, int], dtypes: list[str], trials: int, fol
             registry.calls["Functional.linear"] = OneElement(0, size)
             case = case_of(SMALL, dtype, "forward", folder)
             checks = (
-                Checker(Conditions(device="cpu", flops=budget, seed=seed), registry).check(case)
+                Checker(RunRequest(device="cpu", flops=budget, seed=seed), registry).check(case)
                 for seed in range(trials)
             )
             found.append(sum(verdict.verdict == "error" for verdict in checks) / trials)

@@ -26,7 +26,7 @@ import torch.nn.functional as F  # noqa: E402
 from msgspec import Struct  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
 
-from pytest_probe.check import Checker, Conditions  # noqa: E402
+from pytest_probe.check import Checker, RunRequest  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402
 from tests.support.devices import Emulated  # noqa: E402
 
@@ -445,7 +445,7 @@ def main() -> None:
     torch.set_num_threads(1)
     registry = Registry.default()
     registry.devices["cuda"] = Emulated
-    checker = Checker(Conditions(device="cuda", allow=(options.mode,), diagnosed=False), registry)
+    checker = Checker(RunRequest(device="cuda", allow=(options.mode,), diagnosed=False), registry)
     table: dict[tuple[str, str], Count] = defaultdict(Count)
     for seed in range(options.first, options.first + options.seeds):
         chosen = random.Random(seed)

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_complex, is_floating, round_to, widen
-from pytest_probe.standards.classes.discrete import chosen_from, is_index
 from pytest_probe.standards.classes.factorisation import UNORDERED
+from pytest_probe.standards.classes.selected_indices import chosen_from, is_index
 
 Mutation: TypeAlias = Callable[[AnyArray, np.random.Generator], AnyArray]
 

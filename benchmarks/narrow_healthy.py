@@ -32,7 +32,7 @@ from benchmarks.fuzzing.running import seeded, trials  # noqa: E402
 from benchmarks.quality import calls, dumps, opinfo  # noqa: E402
 from benchmarks.quality.samples import LeftOut, Samples, Source, Wish, seed_of  # noqa: E402
 from pytest_probe import frameworks  # noqa: E402
-from pytest_probe.check import Case, CaseOutcome, Checker, Conditions  # noqa: E402
+from pytest_probe.check import Case, CaseOutcome, Checker, RunRequest  # noqa: E402
 from pytest_probe.features.fuzz.search import Effort, Search  # noqa: E402
 from pytest_probe.features.fuzz.templates import table, template_from_table  # noqa: E402
 from pytest_probe.model.verdict import Verdict  # noqa: E402
@@ -69,7 +69,7 @@ class Counting(Checker):
     """A checker of the CPU that counts what it judges."""
 
     def __init__(self, items: Items) -> None:
-        super().__init__(Conditions(device="cpu", diagnosed=False), Registry.default())
+        super().__init__(RunRequest(device="cpu", diagnosed=False), Registry.default())
         self.items = items
 
     def run(self, case: Case, previous: CaseOutcome | None = None) -> CaseOutcome:

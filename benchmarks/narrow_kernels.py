@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 
 from benchmarks.mutations import mutants  # noqa: E402
-from pytest_probe.check import Checker, Conditions  # noqa: E402
+from pytest_probe.check import Checker, RunRequest  # noqa: E402
 from pytest_probe.model.verdict import OutputVerdict  # noqa: E402
 from pytest_probe.numerics.dtypes import is_complex, is_floating  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402
@@ -90,7 +90,7 @@ class Scoring(Struct):
 def measured(names: Iterable[str], dtype: str, seeds: int, scoring: Scoring) -> None:
     registry = Registry.default()
     registry.standards[scoring.name] = scoring
-    checker = Checker(Conditions(device="cpu", standard=scoring.name), registry)
+    checker = Checker(RunRequest(device="cpu", standard=scoring.name), registry)
     for name in names:
         scoring.case = name
         for number, making in enumerate(COMPUTING[name]):

@@ -32,7 +32,7 @@ import torch.nn.functional as F  # noqa: E402
 from msgspec import Struct, field  # noqa: E402
 
 from benchmarks.mutations import instead  # noqa: E402
-from pytest_probe.check import Checker, Conditions  # noqa: E402
+from pytest_probe.check import Checker, RunRequest  # noqa: E402
 from pytest_probe.model.comparison import Comparison  # noqa: E402
 from pytest_probe.model.verdict import OutputVerdict  # noqa: E402
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, widen  # noqa: E402
@@ -246,7 +246,7 @@ def kernels(seed: int) -> Iterator[tuple[str, Kernel]]:
 def scored(seeds: range, count: int) -> Scores:
     scores, registry = Scores(faults=count), Registry.default()
     registry.devices["other"], registry.standards[scores.name] = Emulated, scores
-    checkers = {device: Checker(Conditions(device=device, standard=scores.name), registry) for device in DEVICES}
+    checkers = {device: Checker(RunRequest(device=device, standard=scores.name), registry) for device in DEVICES}
     for seed in seeds:
         for label, kernel in kernels(seed):
             scores.label, scores.random = label, np.random.default_rng(zlib.crc32(f"{label} {seed}".encode()))

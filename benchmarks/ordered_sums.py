@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.registry import Registry
 
 Function = Callable[[torch.Tensor], torch.Tensor]
@@ -55,7 +55,7 @@ def verdict(function: Function, reference: Function, x: torch.Tensor) -> str:
     def in_own_dtype(given: torch.Tensor) -> torch.Tensor:
         return (reference if given.dtype is torch.float64 else function)(given)
 
-    checker = Checker(Conditions(device="cpu", allow=("none",)), Registry.default())
+    checker = Checker(RunRequest(device="cpu", allow=("none",)), Registry.default())
     [found] = checker.compare(in_own_dtype, reference, [x], key="ordered sums")
     return f"{found.verdict}: {found.reason}" if found.reason else found.verdict
 

@@ -27,7 +27,7 @@ from benchmarks.quality.kinds import Watched  # noqa: E402
 from benchmarks.quality.samples import LeftOut, Samples, Wish, seed_of  # noqa: E402
 from benchmarks.verdict_quality import SOURCES, sources  # noqa: E402
 from pytest_probe import frameworks  # noqa: E402
-from pytest_probe.check import CaseOutcome, Checker, Conditions  # noqa: E402
+from pytest_probe.check import CaseOutcome, Checker, RunRequest  # noqa: E402
 from pytest_probe.errors import Unsupported  # noqa: E402
 from pytest_probe.frameworks.torch.framework import TorchDevice  # noqa: E402
 from pytest_probe.model.verdict import Verdict  # noqa: E402
@@ -52,9 +52,9 @@ def judged(samples: Samples, device: str, allow: Sequence[str]) -> tuple[Counter
     """Verdicts on outputs by their outcome, and in words where they are neither pass nor skip."""
     registry = Registry.default()
     registry.devices[COMPILED] = Inductor
-    checker = Checker(Conditions(device=device, allow=tuple(allow), diagnosed=False), registry)
+    checker = Checker(RunRequest(device=device, allow=tuple(allow), diagnosed=False), registry)
     framework = Watched(frameworks.load())
-    checker.setup.framework = framework
+    checker.engines.framework = framework
     counts: Counter[str] = Counter()
     listed: list[str] = []
     for sample in samples:

@@ -19,14 +19,14 @@ from tests.support.checking import verdicts  # noqa: E402
 BITS = {"tf32": 11, "hf32": 12, "bf16": 8}
 
 
-def checked(call: Any, patch: Any, **conditions: Any) -> dict[str, Verdict]:
+def checked(call: Any, patch: Any, **request: Any) -> dict[str, Verdict]:
     """The verdicts on the patched API's own items."""
     name, owner, attribute = call[:3]
     with tempfile.TemporaryDirectory() as folder:
         path = dump_of(call, Path(folder))
         with mock.patch.object(owner, attribute, patch(getattr(owner, attribute))):
             return {
-                case: verdict for case, verdict in verdicts(path, **conditions).items() if case.startswith(f"{name}.0.")
+                case: verdict for case, verdict in verdicts(path, **request).items() if case.startswith(f"{name}.0.")
             }
 
 

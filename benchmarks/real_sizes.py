@@ -149,12 +149,12 @@ def check(row: str, dtype: str, size: int, cores: int) -> dict[str, Any]:
 
     import torch
 
-    from pytest_probe.check import Checker, Conditions
+    from pytest_probe.check import Checker, RunRequest
     from pytest_probe.registry import Registry
 
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     torch.set_num_threads(cores)
-    checker = Checker(Conditions(device="cpu"), Registry.default())
+    checker = Checker(RunRequest(device="cpu"), Registry.default())
     checker.compare(torch.abs, torch.abs, [torch.ones(4)], key="warm", backward=True)
     function, args, kwargs, api = call(row, dtype, size)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from tests.support.writing import entries, write_dump
 
 ROOT = Path(__file__).parent.parent
-ASKED = {"guard,fresh": 1.5, "all": 4.0}
+ASKED = {"guard,all-written": 1.5, "all": 4.0}
 
 
 def layer(folder: Path) -> Path:

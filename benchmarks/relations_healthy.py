@@ -11,7 +11,7 @@ from collections import Counter
 
 from benchmarks.quality.opinfo import samples
 from benchmarks.quality.samples import LeftOut, Wish
-from pytest_probe.check import CaseOutcome, Checker, Conditions
+from pytest_probe.check import CaseOutcome, Checker, RunRequest
 from pytest_probe.features.relations.checks import Relations
 from pytest_probe.model.verdict import RELATION
 from pytest_probe.options import RELATION_NAMES
@@ -19,7 +19,7 @@ from pytest_probe.registry import Registry
 
 
 def main() -> None:
-    checker = Checker(Conditions(device="cpu", diagnosed=False), Registry.default())
+    checker = Checker(RunRequest(device="cpu", diagnosed=False), Registry.default())
     relations, counts = Relations(checker, RELATION_NAMES), Counter[tuple[str, str]]()
     cases = 0
     for dtype in sys.argv[1:] or ["float32", "bfloat16"]:

@@ -126,7 +126,7 @@ def judged(elements: int) -> tuple[float, float, float]:
     """
     import torch
 
-    from pytest_probe.check import Checker, Conditions
+    from pytest_probe.check import Checker, RunRequest
     from pytest_probe.features.html.plugin import arguments_of, plots_of
     from pytest_probe.registry import Registry
 
@@ -134,7 +134,7 @@ def judged(elements: int) -> tuple[float, float, float]:
     times: list[list[float]] = [[], [], []]
     for _ in range(ROUNDS):
         for place, plotted in enumerate((False, True)):
-            checker = Checker(Conditions("cpu", plotted=plotted), Registry.default())
+            checker = Checker(RunRequest("cpu", plotted=plotted), Registry.default())
             (case,) = checker.pairs(torch.exp, torch.exp, (values,))
             checker.run(case)
             began = time.process_time()

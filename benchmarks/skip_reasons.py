@@ -16,7 +16,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from pytest_probe.check import Case, CaseOutcome, Checker, Conditions
+from pytest_probe.check import Case, CaseOutcome, Checker, RunRequest
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import find_dumps, read_dump
@@ -35,7 +35,7 @@ class Kind(Struct):
 
 def verdicts(dump: Dump) -> Iterator[Verdict]:
     """The verdict on every case of a dump, in the recorded dtypes."""
-    checker = Checker(Conditions(device="cpu", workers=os.cpu_count() or 1), Registry.default())  # one thread
+    checker = Checker(RunRequest(device="cpu", workers=os.cpu_count() or 1), Registry.default())  # one thread
     for record in dump.records:
         checked: CaseOutcome | None = None
         for direction in record.directions:

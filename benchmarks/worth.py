@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 import pytest  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
 
-from pytest_probe.check import Case, Checker, Conditions  # noqa: E402
+from pytest_probe.check import Case, Checker, RunRequest  # noqa: E402
 from pytest_probe.check.comparisons import comparisons  # noqa: E402
 from pytest_probe.check.judging import judge_with_modes  # noqa: E402
 from pytest_probe.features.worth.faults import Output, off_in_element, off_in_row, times  # noqa: E402
@@ -80,14 +80,14 @@ def of_case(checker: Checker, case: Case, checked: Any) -> Iterator[tuple[str, f
     """What was stated and what is shown, of each output, by name."""
     stated = {output.name: output.detects for output in checked.verdict.outputs}
     judge = checker.registry.standards["auto"]
-    with checker.making_calls(case) as setup:
+    with checker.making_calls(case) as engines:
         for found in comparisons(checked.worst, case.direction, 0, by_class=True):
             if not isinstance(found, Comparison) or stated.get(found.name) is None or not found.expected.any():
                 continue
 
             def finds(values: AnyArray | None, comparison: Comparison = found) -> bool:
                 spoiled = replace(comparison, actual=values)
-                return judge_with_modes(judge, spoiled, lambda: setup.modes, depth=lambda: "none").verdict == "error"
+                return judge_with_modes(judge, spoiled, lambda: engines.modes, depth=lambda: "none").verdict == "error"
 
             for name, size in shown(finds, found).items():
                 wanted = getattr(stated[found.name], name)
@@ -118,7 +118,7 @@ def agree(stated: float, size: float) -> bool:
 
 def row(path: Path, device: str, dtype: str | None) -> str:
     registry = Registry(devices={"other": lambda name: Emulated("other")})
-    checker, dump, cases = Checker(Conditions(device=device), registry), read_dump(path), 0
+    checker, dump, cases = Checker(RunRequest(device=device), registry), read_dump(path), 0
     near: dict[str, list[bool]] = {"scale": [], "element": [], "row": []}
     for record in dump.records:
         checked = None

@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from pytest_probe.check import Checker, Conditions  # noqa: E402
+from pytest_probe.check import Checker, RunRequest  # noqa: E402
 from pytest_probe.model.verdict import Verdict  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402
 from tests.evidence.nan_calls import CALLS, Function, NanCall  # noqa: E402
@@ -59,7 +59,7 @@ def torch_verdict(call: NanCall, dtype: str, device: str, function: Function | N
     registry = Registry.default()
     registry.devices["other"] = Emulated
     given = [torch.from_numpy(array).to(getattr(torch, dtype)) for array in call.inputs()]
-    (found,) = Checker(Conditions(device=device), registry).compare(
+    (found,) = Checker(RunRequest(device=device), registry).compare(
         function or call.torch, call.torch, given, key="call"
     )
     return found
@@ -72,9 +72,9 @@ def paddle_verdict(call: NanCall, dtype: str, device: str) -> Verdict:
     registry.devices["other"] = Renamed
     assert call.paddle is not None
     function = functools.partial(call.paddle, paddle)
-    conditions = Conditions(device=device, emulate=dtype != "float32" and device == "cpu")
+    request = RunRequest(device=device, emulate=dtype != "float32" and device == "cpu")
     given = [paddle.to_tensor(array).astype(dtype) for array in call.inputs()]
-    (found,) = Checker(conditions, registry, framework="paddle").compare(function, function, given, key="call")
+    (found,) = Checker(request, registry, framework="paddle").compare(function, function, given, key="call")
     return found
 
 

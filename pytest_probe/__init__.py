@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pytest_probe.capture.timing import timing as timing
     from pytest_probe.check import Case as Case
     from pytest_probe.check import Checker as Checker
-    from pytest_probe.check import Conditions as Conditions
+    from pytest_probe.check import RunRequest as RunRequest
     from pytest_probe.check.notebook import check as check
     from pytest_probe.check.quantizers import dequantize as dequantize
     from pytest_probe.check.quantizers import quantizer as quantizer
@@ -34,7 +34,7 @@ _EXPORTS = {
     "ProbeFixture": "pytest_probe.plugin.checks",
     "Case": "pytest_probe.check",
     "Checker": "pytest_probe.check",
-    "Conditions": "pytest_probe.check",
+    "RunRequest": "pytest_probe.check",
     "Dump": "pytest_probe.model.dump",
     "Record": "pytest_probe.model.dump",
     "Registry": "pytest_probe.registry",

@@ -67,7 +67,7 @@ ACCURACY, TIME, MEMORY = "acc", "time", "mem"
 SELF = "self"
 QUESTIONS = ("wider", "cpu", "smooth", "finite")
 # In the order in which they are asked: what depends on other memory, or on chance, is known before bits are compared.
-RELATION_NAMES = ("fresh", "guard", "again", "out", "inplace", "alias", "batch", "order", "layout", "stream")
+RELATION_NAMES = ("all-written", "guard", "again", "out", "inplace", "alias", "batch", "order", "layout", "stream")
 
 # Why two runs that are used together may differ, by what for: "benchmark", "baseline", "merge" or "resume".
 SELECTS = {
@@ -358,7 +358,7 @@ class Options:
         "pytest_probe.features.fuzz.plugin.Search", "N[,save=DUMP]", repeated=True, takes="records",
         may_differ=SELECTS)
     relations: Option[tuple[str, ...]] = Option("relations",
-        "Ask of each call what must hold bit for bit without a reference: all, or again, alias, batch, fresh, "
+        "Ask of each call what must hold bit for bit without a reference: all, or again, alias, all-written, batch, "
         "guard, inplace, layout, order, out, stream", Chosen(*RELATION_NAMES), "NAME[,NAME...]",
         repeated=True, needs="device verdicts", apart=dict.fromkeys(("against-call", "compile"),
         "calls are made by several implementations, and one is asked"), may_differ=JUDGES)

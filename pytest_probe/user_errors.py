@@ -135,7 +135,7 @@ def _call(what: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any)
 
 def exception_text(error: BaseException) -> str:
     """An exception by its type and all it says, where that is no book."""
-    lines = said(error).splitlines()
+    lines = message_of(error).splitlines()
     text = "\n".join(lines[:SHOWN_LINES])
     if len(lines) > SHOWN_LINES or len(text) > SHOWN_LETTERS:
         text = f"{text[:SHOWN_LETTERS]} ..."
@@ -149,7 +149,7 @@ def exception_line(error: BaseException) -> str:
 
 def first_line(error: BaseException) -> str:
     """What a framework's error says, in one line of at most 300 characters."""
-    return (said(error).split("\n", 1)[0] or type(error).__name__)[:300]
+    return (message_of(error).split("\n", 1)[0] or type(error).__name__)[:300]
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
@@ -162,7 +162,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         link = link.__cause__ or link.__context__
 
 
-def said(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """All that an exception says, also where saying it raises."""
     try:
         return str(error).strip()

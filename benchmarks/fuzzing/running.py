@@ -13,7 +13,7 @@ import hypothesis.core
 
 from benchmarks.fuzzing.faults import Fault
 from pytest_probe import frameworks
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.features.fuzz.search import Effort, Findings, Search, wrong
 from pytest_probe.features.fuzz.shrinking import shrink
 from pytest_probe.features.fuzz.templates import template_from_table
@@ -31,7 +31,7 @@ def checker(api: str = "", kernel: Callable[..., Any] | None = None, device: str
     registry.devices["emulated"] = Emulated
     if kernel is not None:
         registry.calls[api] = kernel
-    return Checker(Conditions(device=device, diagnosed=False), registry)
+    return Checker(RunRequest(device=device, diagnosed=False), registry)
 
 
 def trials(checker: Checker, api: str, directions: Sequence[Direction] = BOTH) -> Trials:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from pytest_probe.check import Case, CaseOutcome, Checker, Conditions
+from pytest_probe.check import Case, CaseOutcome, Checker, RunRequest
 from pytest_probe.model.case import floating_dtypes
 from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry
@@ -31,7 +31,7 @@ def main() -> None:
     found = [Case(dump, *each) for each in select(dump, Selection(), floating_dtypes)]
     own = dict[str, str]()
     for words, sides in _SIDES.items():
-        checker = Checker(replace(Conditions(device="cpu"), **sides), Registry.default(), framework="paddle")
+        checker = Checker(replace(RunRequest(device="cpu"), **sides), Registry.default(), framework="paddle")
         seconds, verdicts = list[float](), dict[str, str]()
         for _ in range(4):
             begin = time.process_time()

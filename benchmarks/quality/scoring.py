@@ -15,14 +15,14 @@ from benchmarks.mutations import mutants
 from benchmarks.quality.kinds import Emulated, Kind, Watched
 from benchmarks.quality.samples import LeftOut, Sample, Samples, seed_of
 from pytest_probe import frameworks
-from pytest_probe.check import CaseOutcome, Checker, Conditions
+from pytest_probe.check import CaseOutcome, Checker, RunRequest
 from pytest_probe.errors import Unsupported
 from pytest_probe.model.device_modes import Behaviour
 from pytest_probe.model.verdict import OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.registry import Registry
 from pytest_probe.standards import STANDARDS, Comparison, Standard
-from pytest_probe.standards.device_modes import under_modes
+from pytest_probe.standards.device_modes.allowed import under_modes
 
 LOST = 64 * 2.0**-126
 NO_ONE_ANSWER = frozenset({"random", "uninitialised"})
@@ -167,13 +167,13 @@ def scored(kind: Kind, samples: Samples, standards: Collection[str] = STANDARDS)
     """What the standards make of the samples on a device."""
     framework = Watched(frameworks.load(kind.framework))
     registry = Registry.default()
-    conditions = Conditions(device="cpu", standard=Scoring.name, allow=(kind.allow,), emulate=kind.emulate)
-    checker = Checker(conditions, registry, framework=kind.framework)
-    checker.setup.framework = framework
-    device = Emulated(kind, checker.setup.device)
+    request = RunRequest(device="cpu", standard=Scoring.name, allow=(kind.allow,), emulate=kind.emulate)
+    checker = Checker(request, registry, framework=kind.framework)
+    checker.engines.framework = framework
+    device = Emulated(kind, checker.engines.device)
     if kind.variants:
-        checker.setup.device = device
-    scoring = Scoring(framework, kind, checker.setup.modes, standards)
+        checker.engines.device = device
+    scoring = Scoring(framework, kind, checker.engines.modes, standards)
     registry.standards[scoring.name] = scoring
     for number, sample in enumerate(samples):
         if isinstance(sample, LeftOut):

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from cases.kernels.entry import Entry, Function
 from cases.kernels.rounding import mapped
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.model.verdict import SEVERITY, Outcome
 from pytest_probe.registry import Registry
 from tests.support.devices import Emulated
@@ -51,7 +51,7 @@ def scored(entries: list[Entry]) -> Iterator[Found]:
     for entry in entries:
         for dtype in entry.dtypes:
             for device in entry.devices:
-                checker = Checker(Conditions(device=device, allow=entry.allow), registry)
+                checker = Checker(RunRequest(device=device, allow=entry.allow), registry)
                 yield judged(checker, entry, dtype, device)
 
 

@@ -17,20 +17,20 @@ from typing import Any
 
 from pytest_probe.capture.imports import watch_imports
 
-_TOLD, _PATH = "PYTEST_PROBE_CAPTURE_CHILDREN", "PYTHONPATH"
+_SETTINGS, _PATH = "PYTEST_PROBE_CAPTURE_CHILDREN", "PYTHONPATH"
 _STARTUP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "startup")
 # What follows this process's imports, where another one's capture asks for it.
 _following = ExitStack()
 
 
 @contextmanager
-def followed(told: Mapping[str, Any]) -> Iterator[Callable[[], int]]:
+def followed(settings: Mapping[str, Any]) -> Iterator[Callable[[], int]]:
     """Tell the processes that are started meanwhile what to record: the arguments of `program.begin`. How many have
     recorded something."""
-    kept = {name: os.environ.get(name) for name in (_TOLD, _PATH)}
+    kept = {name: os.environ.get(name) for name in (_SETTINGS, _PATH)}
     paths = [path for path in (kept[_PATH] or "").split(os.pathsep) if path != _STARTUP]
     with _note() as note:
-        os.environ[_TOLD] = json.dumps({**told, "note": note, "python": [sys.prefix, sys.version]})
+        os.environ[_SETTINGS] = json.dumps({**settings, "note": note, "python": [sys.prefix, sys.version]})
         os.environ[_PATH] = os.pathsep.join([_STARTUP, *paths] if any(paths) else [_STARTUP])
         try:
             yield lambda: _noted(note)
@@ -66,13 +66,13 @@ def _write_note(path: str) -> None:
         pass
 
 
-def follow(told: Mapping[str, Any]) -> None:
+def follow(settings: Mapping[str, Any]) -> None:
     """In a process that shall record: record what it calls, from the import of a framework on."""
     # The rest of a command of multiprocessing's own, for a process or for the server that forks them.
     if any(argument.startswith("from multiprocessing.") for argument in sys.orig_argv):
-        _follow_processes(told)
+        _follow_processes(settings)
     else:
-        _follow_imports(told)
+        _follow_imports(settings)
     atexit.register(unfollow)
 
 
@@ -81,7 +81,7 @@ def unfollow() -> None:
     _following.close()
 
 
-def _follow_imports(told: Mapping[str, Any]) -> Callable[[], None]:
+def _follow_imports(settings: Mapping[str, Any]) -> Callable[[], None]:
     """What ends it."""
     captures: list[Any] = []
 
@@ -90,7 +90,7 @@ def _follow_imports(told: Mapping[str, Any]) -> Callable[[], None]:
             from pytest_probe.capture.program import begin
 
             if not captures:
-                captures.append(begin(told, lambda: _write_note(told["note"])))
+                captures.append(begin(settings, lambda: _write_note(settings["note"])))
             captures[0].imported(module)
         except Exception as error:
             sys.stderr.write(f"pytest-probe: this process is not recorded ({type(error).__name__}: {error})\n")
@@ -99,11 +99,11 @@ def _follow_imports(told: Mapping[str, Any]) -> Callable[[], None]:
         for capture in captures:
             capture.end()
 
-    _following.enter_context(watch_imports(told["modules"], imported))
+    _following.enter_context(watch_imports(settings["modules"], imported))
     return end
 
 
-def _follow_processes(told: Mapping[str, Any]) -> None:
+def _follow_processes(settings: Mapping[str, Any]) -> None:
     """Once a process knows what it is: before, it imports the program's module, which calls nothing new."""
     from multiprocessing.process import BaseProcess
 
@@ -112,7 +112,7 @@ def _follow_processes(told: Mapping[str, Any]) -> None:
     def bootstrap(process: BaseProcess, *args: Any, **kwargs: Any) -> Any:
         if process.daemon:
             return original(process, *args, **kwargs)
-        end = _follow_imports(told)
+        end = _follow_imports(settings)
         try:
             return original(process, *args, **kwargs)
         finally:

@@ -14,7 +14,7 @@ _SECOND, _MINUTE = 1.0, 60.0
 
 
 @contextmanager
-def shown(progress: Callable[[], str]) -> Iterator[None]:
+def displayed(progress: Callable[[], str]) -> Iterator[None]:
     """While the program runs, what progress says."""
     ended, began = threading.Event(), time.monotonic()
     terminal = sys.stderr.isatty()

@@ -21,7 +21,7 @@ from pytest_probe.capture.debugger import PrecisionDebugger, safely
 from pytest_probe.capture.estimate import estimates, lines
 from pytest_probe.capture.framework import recording
 from pytest_probe.capture.imports import watch_imports
-from pytest_probe.capture.live import shown
+from pytest_probe.capture.live import displayed
 from pytest_probe.capture.ranks import ANY_NUMBER, keep_rank, named_rank
 from pytest_probe.capture.recorder import NO_CALL, log, say
 from pytest_probe.capture.writer import Outcome
@@ -109,9 +109,9 @@ class MainCapture(ProgramCapture):
     def running(self) -> Iterator[None]:
         """While the program runs; then what is left is written, and said."""
         children.unfollow()
-        with children.followed(self._told()) as others, watch_imports(_NAMES, self.imported):
+        with children.followed(self._for_children()) as others, watch_imports(_NAMES, self.imported):
             try:
-                with shown(self._progress):
+                with displayed(self._progress):
                     yield
             finally:
                 # A process that the program forked may come here as well.
@@ -128,7 +128,7 @@ class MainCapture(ProgramCapture):
     def _progress(self) -> str:
         return next(filter(None, (each.recorder.progress() for each in self._debuggers.values())), "")
 
-    def _told(self) -> dict[str, Any]:
+    def _for_children(self) -> dict[str, Any]:
         """What `begin` needs, which may run in another folder."""
         path = self._config_path
         return {
@@ -157,7 +157,7 @@ class MainCapture(ProgramCapture):
 
     def _why_nothing(self) -> str:
         reasons = [debugger.recorder.missing() for debugger in self._debuggers.values()]
-        if _is_shown(self._ended) and all(why.startswith(NO_CALL) for why in reasons):
+        if _is_displayed(self._ended) and all(why.startswith(NO_CALL) for why in reasons):
             return f"the program ended with {type(self._ended).__name__} before it made a call"
         if not self._imports:
             return f"the program imported none of {', '.join(frameworks.MODULES[name] for name in self._recorded)}"
@@ -202,21 +202,21 @@ class ChildCapture(ProgramCapture):
         self._steps.close()
 
 
-def begin(told: Mapping[str, Any], recorded: Callable[[], None]) -> ChildCapture:
+def begin(settings: Mapping[str, Any], recorded: Callable[[], None]) -> ChildCapture:
     """The capture of a process that the environment tells what to record, until it ends."""
-    capture = ChildCapture(told["config"], recorded, stop=told["stop"], **told["options"])
+    capture = ChildCapture(settings["config"], recorded, stop=settings["stop"], **settings["options"])
     atexit.register(capture.end)
     return capture
 
 
-def _is_shown(error: BaseException | None) -> bool:
+def _is_displayed(error: BaseException | None) -> bool:
     """Does Python show this with a traceback when it ends the program? The command has words for its own."""
     return error is not None and not isinstance(error, (SystemExit, ProbeError, BrokenPipeError))
 
 
 def _show_first(error: BaseException | None) -> None:
     """Show what ended the program above what is said of the capture; Python, whose turn is later, passes over it."""
-    if error is None or not _is_shown(error):
+    if error is None or not _is_displayed(error):
         return
     show = sys.excepthook
     safely(lambda: show(type(error), error, error.__traceback__))

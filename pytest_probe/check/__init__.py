@@ -1,6 +1,6 @@
 """One case on one device: run both sides, ask the standard, and say what was found.
 
-In: a case and the conditions of a run. Out: a verdict, and what the record's other direction may use.
+In: a case and a run's request. Out: a verdict, and what the record's other direction may use.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from pytest_probe.check.check import CaseRuns as CaseRuns
     from pytest_probe.check.check import Checker as Checker
     from pytest_probe.check.check import preview as preview
-    from pytest_probe.check.conditions import Conditions as Conditions
     from pytest_probe.check.outcome import CaseOutcome as CaseOutcome
     from pytest_probe.check.outcome import PreparedCall as PreparedCall
     from pytest_probe.check.outcome import Question as Question
+    from pytest_probe.check.run_request import RunRequest as RunRequest
 
 __all__ = [
     "Case",
     "CaseOutcome",
     "CaseRuns",
     "Checker",
-    "Conditions",
     "PreparedCall",
     "Question",
+    "RunRequest",
     "floating_dtypes",
     "preview",
 ]
@@ -38,7 +38,7 @@ _EXPORTS = {
     "CaseRuns": "check",
     "Checker": "check",
     "preview": "check",
-    "Conditions": "conditions",
+    "RunRequest": "run_request",
     "Question": "outcome",
 }
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check import Case, CaseOutcome
 from pytest_probe.check.both_sides import BothSides
-from pytest_probe.check.conditions import Setup
+from pytest_probe.check.engines import Engines
 from pytest_probe.check.sources import DeviceSource
 from pytest_probe.check.structure import named_gradients
 from pytest_probe.errors import DeviceRaised, NoKernel, Unsupported
@@ -35,7 +35,7 @@ LEFT_OUT = "not checked"
 _NUMBERS = (np.ndarray, bool, float, complex)
 
 
-class Apart(Struct, frozen=True):
+class DifferingOutput(Struct, frozen=True):
     """An output of two calls that differs: where, and what both gave; where is None for shapes or dtypes."""
 
     name: str
@@ -44,7 +44,7 @@ class Apart(Struct, frozen=True):
     where: BoolArray | None
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         if self.where is None:
             sides = (f"{side.dtype.name}{list(side.shape)}" for side in (self.found, self.wanted))
             return f"{self.name}: {' instead of '.join(sides)}"
@@ -69,13 +69,13 @@ def kept(results: Results) -> dict[str, AnyArray]:
 class Call:
     """unsteady are the elements of outputs that depend on memory which is not the call's, or on chance."""
 
-    def __init__(self, checked: CaseOutcome, setup: Setup) -> None:
+    def __init__(self, checked: CaseOutcome, engines: Engines) -> None:
         replay = checked.forward if isinstance(checked.forward, BothSides) else None
         if checked.case.direction == "backward" or replay is None:
             assert checked.worst is not None
             replay = checked.worst.replay
         self.case: Case = checked.case
-        self.replay, self.setup = replay, setup
+        self.replay, self.engines = replay, engines
         self.unsteady: dict[str, BoolArray] = {}
 
     @property
@@ -157,7 +157,7 @@ class Call:
         arguments require grad. Raises NoKernel, DeviceRaised, HookFailed or MemoryError."""
         reference = self.replay.reference
         arguments = arguments or self.arguments
-        way = replace(reference.way_under_test(self.setup.device), placing=placing, inside=inside)
+        way = replace(reference.way_under_test(self.engines.device), placing=placing, inside=inside)
         with self.source.running():
             return self.framework.run(
                 function or reference.candidate.on_device, arguments.args, arguments.kwargs, way, wanted
@@ -188,22 +188,22 @@ class Call:
         seeds = self.replay.incoming if incoming is None else incoming
         return named_gradients(self.framework.gradients(run, seeds))
 
-    def apart(self, found: Results, wanted: Results | None = None) -> Iterator[Apart]:
+    def apart(self, found: Results, wanted: Results | None = None) -> Iterator[DifferingOutput]:
         """What differs between two calls, but for what is unsteady."""
         for name, value in (self.base if wanted is None else wanted).items():
             other = found.get(name)
             if other is None:
                 continue
             if value.shape != other.shape or value.dtype != other.dtype:
-                yield Apart(name, value, other, None)
+                yield DifferingOutput(name, value, other, None)
                 continue
             differ = bits_apart(value, other)
             if name in self.unsteady and self.unsteady[name].shape == differ.shape:
                 differ &= ~self.unsteady[name]
             if differ.any():
-                yield Apart(name, value, other, differ)
+                yield DifferingOutput(name, value, other, differ)
 
-    def leave_out(self, apart: Apart) -> None:
+    def leave_out(self, apart: DifferingOutput) -> None:
         """Say no more of elements that differ."""
         where = np.ones(apart.wanted.shape, bool) if apart.where is None else apart.where
         self.unsteady[apart.name] = self.unsteady.get(apart.name, np.zeros(where.shape, bool)) | where

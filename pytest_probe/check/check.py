@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
 from pytest_probe.check.both_sides import NO_CALL, BothSides
-from pytest_probe.check.conditions import Conditions, Setup
 from pytest_probe.check.device_memory import Waiting, noting_device_memory
+from pytest_probe.check.engines import Engines
 from pytest_probe.check.judging import Judging, verdict_on
 from pytest_probe.check.lost_arguments import check_complete
 from pytest_probe.check.outcome import (
@@ -29,10 +29,11 @@ from pytest_probe.check.outcome import (
     attempt,
     undecided,
 )
-from pytest_probe.check.overflow import by_statistics, recorded_overflow
+from pytest_probe.check.overflow_by_statistics import by_statistics, recorded_overflow
 from pytest_probe.check.parts import parts_of_case, spending
 from pytest_probe.check.quantizers import recorded_quantizer
 from pytest_probe.check.reference_cache import CachedResults
+from pytest_probe.check.run_request import RunRequest
 from pytest_probe.check.runner import AdjustInputs, CaseRunner, naming_lost_arguments
 from pytest_probe.check.sources import CallerResult, replayed, settled_on_cpu
 from pytest_probe.check.stored_outputs import StoredOutputs, check_gradients
@@ -81,15 +82,15 @@ def check(
         except DeviceMemoryError:
             raise
         except UNDECIDED as error:
-            return undecided(runner.setup, case, error, in_both=True)
+            return undecided(runner.engines, case, error, in_both=True)
     with spending("judge"):
-        judged = Judging(runner.setup, runner.whole).of(case, replay)
+        judged = Judging(runner.engines, runner.whole).of(case, replay)
     # The run serves the backward, which uses up its graph.
     forward = replay if case.direction == "forward" else None
-    found = CaseOutcome(case, verdict_on(judged, runner.setup.conditions.standard), forward, judged.worst)
-    if runner.setup.conditions.keeps_sides:
+    found = CaseOutcome(case, verdict_on(judged, runner.engines.request.standard), forward, judged.worst)
+    if runner.engines.request.keeps_sides:
         found = replace(found, compared=judged.compared)
-    return found if measuring is None else _measured(found, measuring.of_replay(case, replay, runner.setup))
+    return found if measuring is None else _measured(found, measuring.of_replay(case, replay, runner.engines))
 
 
 class Checker:
@@ -98,7 +99,7 @@ class Checker:
 
     def __init__(
         self,
-        conditions: Conditions,
+        request: RunRequest,
         registry: Registry,
         *,
         framework: str = frameworks.DEFAULT,
@@ -106,54 +107,54 @@ class Checker:
         adjust_verdict: AdjustVerdict | None = None,
         waiting: Waiting = nullcontext,
     ) -> None:
-        self.conditions = conditions
+        self.request = request
         self.registry = registry
         self._waiting = waiting
-        self._setups: dict[tuple[str, bool], Setup] = {}
+        self._known_engines: dict[tuple[str, bool], Engines] = {}
         # Functions that are compared take the framework's own tensors, whatever makes the calls of records.
-        self.setup = self.setup_of(framework, of_records=not (conditions.framework or conditions.reference_framework))
+        self.engines = self.engines_of(framework, of_records=not (request.framework or request.reference_framework))
         self._adjust_inputs = adjust_inputs
         self._adjust_verdict = adjust_verdict
 
-    def changed(self, registry: Registry | None = None, **conditions: Any) -> Checker:
-        """One that checks alike, but under these conditions, and by another registry where one is given."""
+    def changed(self, registry: Registry | None = None, **request: Any) -> Checker:
+        """The same with these fields of its request changed, and with another registry where one is given."""
         return Checker(
-            replace(self.conditions, **conditions),
+            replace(self.request, **request),
             registry or self.registry,
-            framework=self.setup.name,
+            framework=self.engines.name,
             adjust_inputs=self._adjust_inputs,
             adjust_verdict=self._adjust_verdict,
             waiting=self._waiting,
         )
 
-    def setup_of(self, framework: str, *, of_records: bool = True) -> Setup:
+    def engines_of(self, framework: str, *, of_records: bool = True) -> Engines:
         """A framework's device and modes, by the name that dumps give it."""
         key = framework, of_records
-        if key not in self._setups:
-            conditions, registry = self.conditions, self.registry
-            self._setups[key] = Setup(conditions, registry, framework, self._waiting, of_records=of_records)
-        return self._setups[key]
+        if key not in self._known_engines:
+            request, registry = self.request, self.registry
+            self._known_engines[key] = Engines(request, registry, framework, self._waiting, of_records=of_records)
+        return self._known_engines[key]
 
-    def _setup(self, case: Case) -> Setup:
-        return self.setup if case.pair is not None else self.setup_of(case.dump.framework)
+    def _engines_for(self, case: Case) -> Engines:
+        return self.engines if case.pair is not None else self.engines_of(case.dump.framework)
 
     def _runner(self, case: Case, cached: CachedResults | None = None) -> CaseRunner:
-        return CaseRunner(self._setup(case), self._adjust_inputs, cached)
+        return CaseRunner(self._engines_for(case), self._adjust_inputs, cached)
 
     def timed_again(self, checked: CaseOutcome) -> CaseTime:
         """The time of a case, measured anew on new copies of its inputs."""
         assert checked.subject is not None
-        with self._setup(checked.case).settled():
+        with self._engines_for(checked.case).settled():
             time = checked.subject.time()
         assert time is not None
         return time
 
     @contextmanager
-    def making_calls(self, case: Case) -> Iterator[Setup]:
+    def making_calls(self, case: Case) -> Iterator[Engines]:
         """Calls of a case that was checked are made again in here."""
-        setup = self._setup(case)
-        with noting_interrupts(), setup.settled(), setup.memory.turn(_bytes_on_device(case)):
-            yield setup
+        engines = self._engines_for(case)
+        with noting_interrupts(), engines.settled(), engines.memory.turn(_bytes_on_device(case)):
+            yield engines
 
     def check(self, case: Case) -> Verdict:
         """The verdict on a case. What is wrong with a record, a file or a call ends in a skip or an error verdict."""
@@ -164,8 +165,8 @@ class Checker:
         CaseRuns keeps it."""
         needed = _bytes_on_device(case)
         with noting_interrupts(), parts_of_case() as parts:
-            with attempt(self._setup(case), case) as made:
-                memory = self._setup(case).memory
+            with attempt(self._engines_for(case), case) as made:
+                memory = self._engines_for(case).memory
                 with memory.turn(needed) as turn:
                     made.found = self._in_turn(case, served)
                 # All anew: what the sibling left is in its way.
@@ -196,7 +197,7 @@ class Checker:
         try:
             cases = self.pairs(function, reference, args, kwargs, demands=Demands(dtype, strides), **further)
         except UnsupportedDtype as error:
-            return (Verdict("skip", self.conditions.standard, str(error), error.kind),)
+            return (Verdict("skip", self.request.standard, str(error), error.kind),)
         runs = CaseRuns(self)
         return tuple(runs.run(case).verdict for case in cases)
 
@@ -228,8 +229,8 @@ class Checker:
         It must give in float64 what the reference gives. Raises Unsupported for an argument
         that cannot be taken (a sparse tensor).
         """
-        framework, device = self.setup.framework, self.setup.device
-        with self.setup.settled():
+        framework, device = self.engines.framework, self.engines.device
+        with self.engines.settled():
             taken = [framework.take(value, device) for value in args]
             known, reference = framework.known(reference)
             inferred, api = bool(known and not api), api or known
@@ -252,7 +253,7 @@ class Checker:
     def border(self, tensor: Any) -> Any:
         """A tensor as it passes a border between two kernels, in the function that `compare` gets as `borders`: itself,
         but in runs that round there."""
-        return self.setup.framework.border(tensor)
+        return self.engines.framework.border(tensor)
 
     def prepare(self, case: Case, *, gradient: bool) -> PreparedCall | CaseOutcome:
         """The case's arguments on the device, for a caller who makes the call; `judge` takes what it returns. The
@@ -260,12 +261,12 @@ class Checker:
 
         gradient: floating tensors require grad.
         """
-        setup, needed = self._setup(case), _bytes_on_device(case)
-        with noting_interrupts(), attempt(setup, case) as made:
-            with setup.memory.turn(needed) as turn:
+        engines, needed = self._engines_for(case), _bytes_on_device(case)
+        with noting_interrupts(), attempt(engines, case) as made:
+            with engines.memory.turn(needed) as turn:
                 prepared = self._prepared(case, gradient)
             if turn.ran_out:
-                with setup.memory.turn_alone(needed):
+                with engines.memory.turn_alone(needed):
                     prepared = self._prepared(case, gradient)
             return prepared
         return made.found
@@ -276,7 +277,7 @@ class Checker:
         resolved = runner.resolved(case, call, runner.arguments(case, call))
         reference = settled_on_cpu(runner.reference(resolved), resolved.autocast)
         arguments = reference.candidate.arguments
-        wanted, way = reference.wanted if gradient else None, Way(runner.setup.device, state="users")
+        wanted, way = reference.wanted if gradient else None, Way(runner.engines.device, state="users")
         with noting_device_memory(reference.framework):
             bound = reference.framework.bind(arguments.args, arguments.kwargs, way, wanted)
         return PreparedCall(case, reference, bound)
@@ -298,7 +299,7 @@ class Checker:
         demands = Demands(dtype, strides, recorded=case.dtype is None, own=own)
         reference = replace(prepared.reference, demands=demands)
         with noting_interrupts():
-            with attempt(self._setup(case), case) as made, self._caching(case) as cached:
+            with attempt(self._engines_for(case), case) as made, self._caching(case) as cached:
                 runner = self._runner(case, cached)
                 source = CallerResult(runner.device, prepared.bound, result)
                 made.found = check(case, runner, replayed(replace(reference, cached=cached), source))
@@ -308,26 +309,26 @@ class Checker:
         try:
             adjusted = self._adjust_verdict(case, found.verdict) if self._adjust_verdict is not None else None
         except (HookFailed, MemoryError) as error:
-            failed = undecided(self._setup(case), case, error)
+            failed = undecided(self._engines_for(case), case, error)
             return replace(found, verdict=failed.verdict, cause=failed.cause)
         return found if adjusted is None else replace(found, verdict=adjusted)
 
     def _in_turn(self, case: Case, previous: CaseOutcome | None) -> CaseOutcome:
         """A case that has the device, and leaves nothing on a crowded one."""
-        setup, forward = self._setup(case), None if previous is None else previous.forward
+        engines, forward = self._engines_for(case), None if previous is None else previous.forward
         with self._caching(case) as cached:
             runner = self._runner(case, cached)
             found = self._without_sides(case, runner, forward)
             if found is None and isinstance(forward, ProbeError):
                 # The backward of a record whose forward could not run is undecided for the same reason.
-                found = undecided(setup, case, forward, in_both=True)
+                found = undecided(engines, case, forward, in_both=True)
             elif found is None:
                 replay = forward.with_cached(cached) if isinstance(forward, BothSides) else None
-                found = check(case, runner, replay, self.conditions.measuring)
-                if self.conditions.standard == Finite.name and isinstance(found.forward, BothSides):
+                found = check(case, runner, replay, self.request.measuring)
+                if self.request.standard == Finite.name and isinstance(found.forward, BothSides):
                     notes = (*found.verdict.notes, *recorded_overflow(found.forward.reference.call))
                     found = replace(found, verdict=replace(found.verdict, notes=notes))
-        return found.without_run() if setup.memory.crowds(_bytes_on_device(case)) else found
+        return found.without_run() if engines.memory.crowds(_bytes_on_device(case)) else found
 
     def _without_sides(
         self, case: Case, runner: CaseRunner, forward: BothSides | ProbeError | None
@@ -335,10 +336,10 @@ class Checker:
         """What needs no reference: a run that measures only, a quantiser, or an overflow that a record's statistics
         tell. Raises Unsupported where a dump has not what is to be judged. forward is what the record's forward left.
         """
-        conditions = self.conditions
-        if not conditions.judged and case.pair is None:
-            assert conditions.measuring is not None, "a run that does not judge measures"
-            subject = conditions.measuring.alone(case, runner)
+        request = self.request
+        if not request.judged and case.pair is None:
+            assert request.measuring is not None, "a run that does not judge measures"
+            subject = request.measuring.alone(case, runner)
             dtypes = sorted({dtype.name for dtype in floats_of(subject.leaves).values()})
             found = _measured(CaseOutcome(case, Verdict("pass", "", dtype="+".join(dtypes))), subject)
             reasons = [each.reason for each in (found.verdict.time, found.verdict.memory) if each is not None]
@@ -349,9 +350,9 @@ class Checker:
             return replace(found, verdict=skip)
         if case.api in self.registry.quantizers and case.pair is None:
             return recorded_quantizer(case, runner)
-        if not conditions.judges_stored:
+        if not request.judges_stored:
             return None
-        told = by_statistics(case, runner) if conditions.standard == Finite.name and case.pair is None else None
+        told = by_statistics(case, runner) if request.standard == Finite.name and case.pair is None else None
         if told is None and case.direction == "backward":
             source = forward.source if isinstance(forward, BothSides) else None
             check_gradients(source.call if isinstance(source, StoredOutputs) else case.dump.decode(case.record))
@@ -360,7 +361,7 @@ class Checker:
     @contextmanager
     def _caching(self, case: Case) -> Iterator[CachedResults | None]:
         """What earlier runs kept of the case, and what this one adds."""
-        cached = self._setup(case).cached(case)
+        cached = self._engines_for(case).cached(case)
         try:
             yield cached
         finally:
@@ -410,21 +411,21 @@ def _bytes_on_device(case: Case) -> Callable[[], int]:
     return needed
 
 
-def preview(case: Case, registry: Registry, conditions: Conditions | None = None) -> Verdict | None:
+def preview(case: Case, registry: Registry, request: RunRequest | None = None) -> Verdict | None:
     """The skip that is known without running the case; None where it would run."""
     framework = case.dump.framework
-    if conditions is None:
+    if request is None:
         # Where only what its dumps stored can be judged here, a run does that.
         stored_alone = frameworks.unavailable(framework) and not frameworks.unavailable(framework, stored=True)
-        conditions = Conditions(device=RECORDED if stored_alone else "cpu")
-    setup = Setup(conditions, registry, framework, of_records=True)
-    in_pieces = setup.conditions.judges_parts
+        request = RunRequest(device=RECORDED if stored_alone else "cpu")
+    engines = Engines(request, registry, framework, of_records=True)
+    in_pieces = engines.request.judges_parts
     try:
         call = case.dump.decode(case.record)
         inputs.check_size(call, case.dtype, inputs.available_memory(), in_pieces=in_pieces)
         check_complete(case, call)
         if case.api not in registry.references or case.api not in registry.calls:
-            setup.framework.candidates(case.record.namespace, case.record.api, registry.namespaces)
+            engines.framework.candidates(case.record.namespace, case.record.api, registry.namespaces)
     except (Unsupported, RecordError) as error:
-        return Verdict("skip", setup.conditions.standard, str(error), error.kind)
+        return Verdict("skip", engines.request.standard, str(error), error.kind)
     return None

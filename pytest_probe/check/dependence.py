@@ -75,7 +75,7 @@ class Dependence(Struct):
                     lambda: ("dependence", self.direction, incoming, reference.wanted, reference.changed),
                     self._measured,
                     lambda counts: CachedResult({}, {name: [one.apart, one.values] for name, one in counts.items()}),
-                    lambda kept: {name: Counts(apart, values) for name, (apart, values) in kept.told.items()},
+                    lambda kept: {name: Counts(apart, values) for name, (apart, values) in kept.other.items()},
                 )
         return self._counts[name].terms() if name in self._counts else None
 

@@ -33,7 +33,7 @@ class Digits(Struct, frozen=True):
     single: float | None = None
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """ "6.9 of 7.2 digits (float32 run: 7.0)"."""
         run = "" if self.single is None else f" (float32 run: {self.single:.1f})"
         return f"{self.right:.1f} of {self.most:.1f} digits{run}"
@@ -49,8 +49,8 @@ def digits_of(checked: CaseOutcome, checker: Checker) -> tuple[Digits, ...]:
     if checked.worst is None:
         return ()
     try:
-        with checker.making_calls(checked.case) as setup:
-            seed, direction = setup.conditions.seed, checked.case.direction
+        with checker.making_calls(checked.case) as engines:
+            seed, direction = engines.request.seed, checked.case.direction
             asked = comparisons(checked.worst, direction, seed, by_class=True)
             floats = (each for each in asked if isinstance(each, Comparison) and is_floating(each.actual.dtype))
             return tuple(_of(each) for each in floats if each.actual.size)

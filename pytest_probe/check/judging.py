@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from pytest_probe import inputs
 from pytest_probe.check.both_sides import BothSides, Reference, results
 from pytest_probe.check.comparisons import comparisons
-from pytest_probe.check.conditions import Setup
 from pytest_probe.check.determinism import Repeats
+from pytest_probe.check.engines import Engines
 from pytest_probe.check.gradients import (
     backward_replays,
     given_gradients,
@@ -48,7 +48,7 @@ from pytest_probe.numerics.arrays import equal_in_float64
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, is_packed, unpacked, widen
 from pytest_probe.standards.as_written import beside_written
 from pytest_probe.standards.auto import known_steps, opening
-from pytest_probe.standards.device_modes import under_modes
+from pytest_probe.standards.device_modes.allowed import under_modes
 from pytest_probe.standards.diagnosis import Depth, diagnose
 from pytest_probe.standards.exact import correctly_rounded
 from pytest_probe.standards.noise.summed_terms import may_use_winograd
@@ -78,7 +78,7 @@ class OutputVerdicts(Struct, frozen=True):
 class Judging(Struct, frozen=True):
     """Judges replays by a run's standard; whole gives the reference in full of a call that was cut."""
 
-    setup: Setup
+    engines: Engines
     whole: Callable[[Reference], Reference]
 
     def of(self, case: Case, replay: BothSides) -> OutputVerdicts:
@@ -91,14 +91,14 @@ class Judging(Struct, frozen=True):
         if case.direction == "forward":
             parts = [(replay, results(replay.actual, changed_and_not_returned(replay)))]
         else:
-            parts = given_gradients(case, replay, self.setup.conditions.seed)
+            parts = given_gradients(case, replay, self.engines.request.seed)
         found = self._in_pieces(case, parts)
         if found is not None and all(output.verdict == "pass" for output in found.outputs):
             return found
         arrays = [leaf.array for leaf in replay.reference.leaves.values()]
         arrays += (array for _, given in parts for array in given.values())
         memory = inputs.memory_of_judge(sum(array.size for array in arrays))
-        available = inputs.available_memory(self.setup.conditions.workers)
+        available = inputs.available_memory(self.engines.request.workers)
         try:
             if found is not None and memory.of_reference > available:
                 return found
@@ -130,7 +130,7 @@ class Judging(Struct, frozen=True):
         than elements."""
         found: list[OutputPairs] = []
         for replay, actual in parts:
-            promised = with_promises(OutputPairs(replay, {}, {}, ()), self.setup)
+            promised = with_promises(OutputPairs(replay, {}, {}, ()), self.engines)
             pieces = Pieces.of(promised.replay, case.direction, actual, case.record.name)
             sides = None if promised.structural or pieces is None else self._places(case, pieces)
             if sides is None or pieces is None:
@@ -170,33 +170,33 @@ class Judging(Struct, frozen=True):
             return self._in_samples(case, replay)
         if case.direction == "forward":
             sides = nearest_structure([forward_sides(reading) for reading in replay.readings()])
-            return PairedOutputs.of(with_promises(sides, self.setup))
-        parts = backward_replays(case, replay, self.setup.conditions.seed)
+            return PairedOutputs.of(with_promises(sides, self.engines))
+        parts = backward_replays(case, replay, self.engines.request.seed)
         found = (with_gradients_promised(nearest_structure(gradient_sides(part))) for part in parts)
         return PairedOutputs.of(
             *unless_refused(found, lambda side, words: replace(side, replay=side.replay.noted(words)))
         )
 
     def _in_samples(self, case: Case, replay: BothSides) -> PairedOutputs:
-        conditions, contraction = self.setup.conditions, replay.reference.contraction
+        request, contraction = self.engines.request, replay.reference.contraction
         assert contraction is not None
         if case.direction == "backward":
-            replay, actual = large_gradients(case, replay, conditions.seed)
+            replay, actual = large_gradients(case, replay, request.seed)
         else:
             actual = replay.actual.outputs
         key = case.record.name
-        sampler = Sampler(replay, contraction, conditions.flops, case.direction, key, conditions.seed)
+        sampler = Sampler(replay, contraction, request.flops, case.direction, key, request.seed)
         compared = compared_in_samples(sampler, actual)
         if case.direction == "backward":
             return compared
         whole, *samples = compared.sides
-        return replace(compared, sides=(with_promises(whole, self.setup), *samples))
+        return replace(compared, sides=(with_promises(whole, self.engines), *samples))
 
     def judged(self, case: Case, compared: PairedOutputs) -> OutputVerdicts:
         """The verdicts on all outputs; of several runs, where the device makes them."""
         # What draws random numbers, or leaves memory as it was, is made to differ.
         differs = not classes_of(compared.replay.reference.candidate.name).isdisjoint(("random", "uninitialised"))
-        if self.setup.conditions.repeat > 1 and compared.replay.source.runs_again and not differs:
+        if self.engines.request.repeat > 1 and compared.replay.source.runs_again and not differs:
             return self._repeated(case, compared)
         outputs, worst = self._outputs(case, compared)
         return OutputVerdicts(outputs, worst, compared.replay if len(compared.sides) > 1 else worst.replay, compared)
@@ -214,14 +214,14 @@ class Judging(Struct, frozen=True):
                 if not any(output.verdict == "error" for output in others):
                     sides, found = other, others
             judged.append((sides, found))
-        if self.setup.conditions.baseline:
+        if self.engines.request.baseline:
             judged = [(sides, _with_crc_of_whole(sides, outputs, compared)) for sides, outputs in judged]
         # -1: nothing at all was judged on that side.
         worst = max(judged, key=lambda item: max((SEVERITY[output.verdict] for output in item[1]), default=-1))
         return tuple(output for _, outputs in judged for output in outputs), worst[0]
 
     def _by_sides(self, case: Case, sides: OutputPairs) -> tuple[OutputVerdict, ...]:
-        if self.setup.float64_elsewhere:
+        if self.engines.float64_elsewhere:
             check_judged(sides, case.direction)
         try:
             judged = self._by_rule(case, sides, by_class=True)
@@ -241,10 +241,10 @@ class Judging(Struct, frozen=True):
 
     def _by_rule(self, case: Case, sides: OutputPairs, *, by_class: bool) -> tuple[OutputVerdict, ...]:
         """The verdicts of the rule that an API has."""
-        asked = comparisons(sides, case.direction, self.setup.conditions.seed, by_class=by_class)
+        asked = comparisons(sides, case.direction, self.engines.request.seed, by_class=by_class)
         drawn = case.demands is not None and case.demands.drawn and not sides.replay.reference.candidate.replaced
         judge = self._drawn_output if drawn else self._output
-        standard = self.setup.standard
+        standard = self.engines.standard
         return tuple(item if isinstance(item, OutputVerdict) else judge(standard, item) for item in asked)
 
     def _drawn_output(self, standard: Standard, comparison: Comparison) -> OutputVerdict:
@@ -254,17 +254,17 @@ class Judging(Struct, frozen=True):
         if verdict.verdict != "error" or not comparison.case.on_cpu:
             return verdict
         right = correctly_rounded(comparison.expected, comparison.actual.dtype)
-        for finding in self.setup.framework.known_findings(comparison):
+        for finding in self.engines.framework.known_findings(comparison):
             actual = np.where(finding.elements, right, comparison.actual)
             if standard.judge(replace(comparison, actual=actual)).verdict != "error":
-                reason = f"{finding.words} ({verdict.reason})"
+                reason = f"{finding.description} ({verdict.reason})"
                 return replace(verdict, verdict="warning", standard=KNOWN, reason=reason, diagnosis=None)
         return verdict
 
     def _output(self, standard: Standard, comparison: Comparison) -> OutputVerdict:
-        conditions = self.setup.conditions
-        comparison = replace(comparison, plotted=True) if conditions.plotted else comparison
-        exact = conditions.inputs == "exact" and comparison.direction == "forward" and adds_products(comparison.classes)
+        request = self.engines.request
+        comparison = replace(comparison, plotted=True) if request.plotted else comparison
+        exact = request.inputs == "exact" and comparison.direction == "forward" and adds_products(comparison.classes)
         # In whatever order a kernel adds: not where it may transform them first, as Winograd does.
         if exact and not may_use_winograd(comparison):
             case = replace(comparison.case, classes=comparison.classes | {"exact_inputs"})
@@ -272,14 +272,14 @@ class Judging(Struct, frozen=True):
         verdict = judge_with_modes(
             standard,
             comparison,
-            lambda: self.setup.modes_of(comparison),
-            depth=lambda: self.setup.depth(comparison.call.api),
+            lambda: self.engines.modes_of(comparison),
+            depth=lambda: self.engines.depth(comparison.call.api),
         )
         if verdict.diagnosis is not None:
-            self.setup.diagnosed(comparison.call.api, verdict.diagnosis)
-        if conditions.measured:
-            verdict = replace(verdict, measures=measures(comparison, conditions.standard))
-        if conditions.baseline:
+            self.engines.diagnosed(comparison.call.api, verdict.diagnosis)
+        if request.measured:
+            verdict = replace(verdict, measures=measures(comparison, request.standard))
+        if request.baseline:
             verdict = replace(verdict, baseline=baseline_metrics(comparison, verdict))
         return verdict
 
@@ -287,7 +287,7 @@ class Judging(Struct, frozen=True):
         """The worst verdict on each output of several runs, with how far they lie apart."""
         repeats = Repeats()
         worst: OutputPairs | None = None
-        for number in range(self.setup.conditions.repeat):
+        for number in range(self.engines.request.repeat):
             compared = self._again(case, compared) if number else compared
             # A run that is like another, bit for bit, has its verdict.
             if repeats.add(compared.actual):
@@ -308,7 +308,7 @@ class Judging(Struct, frozen=True):
         replay = replace(replay, actual=replay.source.forward(replay.reference))
         if replay.reference.contraction is not None:
             return self.paired(case, replay)
-        return PairedOutputs.of(with_promises(forward_sides(replay), self.setup))
+        return PairedOutputs.of(with_promises(forward_sides(replay), self.engines))
 
 
 def _is_part(found: OutputVerdicts, whole: PairedOutputs) -> bool:

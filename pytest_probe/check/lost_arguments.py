@@ -61,12 +61,12 @@ def check_complete(case: Case, call: Call) -> None:
 
 
 class _Guess(Struct, frozen=True):
-    """A call as it may have been. words name what was not recorded, "" for the arguments as they stand; computed tells
-    that an input, or a number, was found by the stored output."""
+    """A call as it may have been. description names what was not recorded, "" for the arguments as they stand; computed
+    tells that an input, or a number, was found by the stored output."""
 
     call: Call
     arguments: Arguments
-    words: str
+    description: str
     computed: bool
 
 
@@ -95,7 +95,7 @@ class Completing(Struct, frozen=True):
         troubles: list[Unsupported] = []
         tried: list[str] = []
         for guess in itertools.islice(self._guesses(case, call, stored), TRIES):
-            tried.append(guess.words)
+            tried.append(guess.description)
             try:
                 run = self._run(case, guess.call, guess.arguments)
             except Unsupported as error:
@@ -103,12 +103,14 @@ class Completing(Struct, frozen=True):
                 continue
             if all(name in run.outputs and _is_near(run.outputs[name], value) for name, value in stored.items()):
                 if guess.computed and self.judges_stored:
-                    wanted = f"{guess.words} was found by the stored output, and so cannot judge it"
+                    wanted = f"{guess.description} was found by the stored output, and so cannot judge it"
                     raise Unsupported(f"only positional arguments were recorded, and {wanted}", LostArgument.kind)
                 # The call may have outputs that the dump lacks.
                 outputs = call.outputs if stored.keys() == run.outputs.keys() else None
                 tried_with = (
-                    f"{guess.words}, which was not recorded and" if guess.words else "them as they stand, which"
+                    f"{guess.description}, which was not recorded and"
+                    if guess.description
+                    else "them as they stand, which"
                 )
                 note = f"only positional arguments were recorded: run with {tried_with} gives the stored output"
                 return replace(guess.call, outputs=outputs, notes=(note,))

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from pytest_probe import frameworks
 from pytest_probe.check.check import Checker
-from pytest_probe.check.conditions import Conditions
 from pytest_probe.check.resolve import known_api
+from pytest_probe.check.run_request import RunRequest
 from pytest_probe.errors import SettingsError
 from pytest_probe.model.card import Verdicts
 from pytest_probe.registry import Registry
@@ -28,23 +28,23 @@ def check(
     borders: Callable[..., Any] | None = None,
     rtol: None = None,
     atol: None = None,
-    **conditions: Any,
+    **request: Any,
 ) -> Verdicts:
     """Judge function(*inputs, **kwargs) against the reference, as `probe.check` does in a test. Returns the verdicts:
     forward, then backward. A wrong function raises nothing; `passed` of the verdicts says whether all is right.
 
-    conditions are those of a run, as device="cuda", standard="exact" or seed=1; without a device the framework's
+    request is as a run's, as device="cuda", standard="exact" or seed=1; without a device the framework's
     accelerator, else the CPU. Raises SettingsError where an argument cannot be used.
     """
     refuse_tolerances(rtol, atol)
     registry = Registry.default()
-    given = [(name, Conditions.__struct_fields__) for name in conditions]
-    for name, known in (*given, (conditions.get("standard", "auto"), tuple(registry.standards))):
+    given = [(name, RunRequest.__struct_fields__) for name in request]
+    for name, known in (*given, (request.get("standard", "auto"), tuple(registry.standards))):
         if name not in known:
             raise SettingsError("check", name, one_of(known, str(name)))
-    checker = Checker(Conditions(**conditions), registry)
-    with checker.setup.settled():
-        api = known_api(checker.setup, api or "")
+    checker = Checker(RunRequest(**request), registry)
+    with checker.engines.settled():
+        api = known_api(checker.engines, api or "")
     found = checker.compare(
         function,
         reference,

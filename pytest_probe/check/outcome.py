@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.check.both_sides import BothSides, Reference
-from pytest_probe.check.conditions import Setup
+from pytest_probe.check.engines import Engines
 from pytest_probe.check.structure import OutputPairs, PairedOutputs
 from pytest_probe.errors import (
     CompilerFailed,
@@ -61,7 +61,7 @@ class MeasurableCall(Protocol):
 class Measuring(Protocol):
     """What finds the call of a case to measure."""
 
-    def of_replay(self, case: Case, replay: BothSides, setup: Setup) -> MeasurableCall:
+    def of_replay(self, case: Case, replay: BothSides, engines: Engines) -> MeasurableCall:
         """That of a case whose record ran, for its results to be judged. Raises DeviceRaised where it has no
         gradients."""
 
@@ -99,7 +99,7 @@ class CaseOutcome(Struct, frozen=True):
     forward is the run of the record that its backward case shares, or the reason for its absence; None where it is used
     up. worst holds both sides of the worst output, which `save` writes; cause is the error of the function, or of the
     reference, that the verdict speaks of. subject is the call that was measured, where the run measures; compared has
-    all outputs, where the conditions keep them. remarks are notes that stand behind those of all who judge the case.
+    all outputs, where the request keeps them. remarks are notes that stand behind those of all who judge the case.
     """
 
     case: Case
@@ -174,15 +174,15 @@ class Attempt:
 
 
 @contextmanager
-def attempt(setup: Setup, case: Case) -> Iterator[Attempt]:
+def attempt(engines: Engines, case: Case) -> Iterator[Attempt]:
     """A case is checked in here: what the process has set counts for nothing, and an error that is the record's, the
     device's or the project's is what was found."""
     made = Attempt()
     try:
-        with setup.settled():
+        with engines.settled():
             yield made
     except UNDECIDED as error:
-        made.found = undecided(setup, case, error)
+        made.found = undecided(engines, case, error)
     except BaseException as error:
         # What no call should end with, as SystemExit: functions of the user's run as references, too, and a time limit
         # strikes anywhere.
@@ -190,21 +190,21 @@ def attempt(setup: Setup, case: Case) -> Iterator[Attempt]:
             raise
         failed = HookFailed(raised(f"the check of {case.record.name}", error))
         failed.__cause__ = error
-        made.found = undecided(setup, case, failed)
+        made.found = undecided(engines, case, failed)
 
 
-def undecided(setup: Setup, case: Case, error: Exception, *, in_both: bool = False) -> CaseOutcome:
+def undecided(engines: Engines, case: Case, error: Exception, *, in_both: bool = False) -> CaseOutcome:
     """What an error leaves; in_both: the record's other direction has no verdict for the same reason."""
     error = out_of_memory(error) if isinstance(error, MemoryError) else error
-    standard = setup.conditions.standard
+    standard = engines.request.standard
     assert isinstance(error, ProbeError)
     forward = error if in_both or isinstance(error, TooLargeForDevice) else None
     if isinstance(error, DeviceRaised):
-        verdict = _refused(setup, case, error) or Verdict("error", standard, str(error), error.kind)
+        verdict = _refused(engines, case, error) or Verdict("error", standard, str(error), error.kind)
     elif isinstance(error, HookFailed):
         verdict = Verdict("error", standard, str(error))
     elif isinstance(error, NoKernel):
-        verdict = Verdict("skip", standard, f"{error}{_emulation(setup, case)}", error.kind)
+        verdict = Verdict("skip", standard, f"{error}{_emulation(engines, case)}", error.kind)
     elif isinstance(error, Unsupported):
         verdict = Verdict("skip", standard, _located(case, str(error)), error.kind)
     else:
@@ -213,14 +213,14 @@ def undecided(setup: Setup, case: Case, error: Exception, *, in_both: bool = Fal
     return CaseOutcome(case, verdict, forward, cause=error.__cause__)
 
 
-def _refused(setup: Setup, case: Case, error: DeviceRaised) -> Verdict | None:
+def _refused(engines: Engines, case: Case, error: DeviceRaised) -> Verdict | None:
     """The verdict where a device refuses how the tensors of a record lie: what the program ran it must run; how they
     lay then, a dump need not say. None for any other error."""
     own = case.pair is None and case.demands is None and not isinstance(error, CompilerFailed)
-    if not own or error.__cause__ is None or not setup.framework.refuses_layout(error.__cause__):
+    if not own or error.__cause__ is None or not engines.framework.refuses_layout(error.__cause__):
         return None
     layouts = recorded_layouts(case.dump.decode(case.record))
-    standard, (first, *frames) = setup.conditions.standard, str(error).split("\n")
+    standard, (first, *frames) = engines.request.standard, str(error).split("\n")
     if layouts is None or case.dtype is not None:
         other = "the dump does not say how the tensors lay" if layouts is None else "the program had another dtype"
         return Verdict("skip", standard, _located(case, f"{first}; {other}"), "layout not recorded")
@@ -229,10 +229,10 @@ def _refused(setup: Setup, case: Case, error: DeviceRaised) -> Verdict | None:
     return Verdict("error", standard, "\n".join((reason, *frames)), error.kind)
 
 
-def _emulation(setup: Setup, case: Case) -> str:
+def _emulation(engines: Engines, case: Case) -> str:
     """How a device without kernels of 16 bit can run a case; "" for another reason, or another device."""
-    made = setup.device_name.split(":", 1)[0] in setup.registry.devices
-    if setup.conditions.emulate or setup.conditions.judges_stored or made:
+    made = engines.device_name.split(":", 1)[0] in engines.registry.devices
+    if engines.request.emulate or engines.request.judges_stored or made:
         return ""
     if case.pair is not None:
         dtypes = {dtype.name for dtype in floats_of(case.pair.arguments.tensors).values()}
@@ -241,7 +241,7 @@ def _emulation(setup: Setup, case: Case) -> str:
     if dtypes.isdisjoint(NARROW_DTYPES):
         return ""
     try:
-        setup.framework.emulating(setup.device_name)
+        engines.framework.emulating(engines.device_name)
     except SettingsError:
         return ""
     return "; --probe-emulate computes 16 bit in float32 there, and rounds"

@@ -115,7 +115,7 @@ def _steps(one: AnyArray, other: AnyArray) -> AnyArray:
     return np.where(alike, 0.0, np.where(finite, np.abs(ranks[0] - ranks[1]), np.inf))
 
 
-def said(paired: Paired) -> str:
+def describe_pair(paired: Paired) -> str:
     """What a pair is, in one line."""
     both = (("A", paired.noise_a), ("B", paired.noise_b))
     noise = ", ".join(f"{name} {number(value):.3g}" for name, value in both if value is not None)
@@ -131,7 +131,7 @@ def answer_of(paired: Paired, apart: Sequence[Difference] = ()) -> Answer:
     largest = max((each.ulp_max for each in apart if each.ulp_max is not None), default=0.0)
     return Answer(
         "A against B",
-        paired.words,
+        paired.description,
         paired.difference,
         {"equal_bits": equal} if apart else {},
         {f"nearer_{paired.nearer}": 1} if paired.nearer else {},

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.check.borders import check_gradients_of_borders
+from pytest_probe.check.borders_agree import check_gradients_of_borders
 from pytest_probe.check.both_sides import NO_CALL, BothSides, Reference
 from pytest_probe.check.parts import spending
 from pytest_probe.check.reference_cache import CachedResult
@@ -152,7 +152,7 @@ class PerturbedRuns:
             lambda: ("perturbed", kind, index, self._how, self._whole, self._incoming, device, reference.state),
             lambda: (self._timed_run(kind, index, reference), self._whole),
             lambda made: None if made[0] is None else CachedResult(made[0], made[1]),
-            lambda kept: (dict(kept.values), kept.told),
+            lambda kept: (dict(kept.values), kept.other),
         )
         return found
 
@@ -221,7 +221,7 @@ class PerturbedRuns:
                 lambda: ("kernels", self._how.direction, self._incoming, reference.state),
                 lambda: reference.framework.kernels(self._run_on_cpu),
                 lambda made: CachedResult({}, made),
-                lambda kept: tuple((name, single) for name, single in kept.told),
+                lambda kept: tuple((name, single) for name, single in kept.other),
             )
         return found if any(single for _, single in found) else ()
 

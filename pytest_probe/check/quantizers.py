@@ -58,18 +58,18 @@ def check_quantizer(checker: Checker, case: Case, wanted: Wanted) -> CaseOutcome
     elements. A function that raises, or gives something else, is an error."""
     assert case.pair is not None
     (leaf,) = case.pair.arguments.tensors.values()
-    with checker.making_calls(case) as setup:
-        draws = _draws(DeviceSource(setup.framework, setup.device), case.pair.function, case.pair.arguments, wanted)
+    with checker.making_calls(case) as engines:
+        draws = _draws(DeviceSource(engines.framework, engines.device), case.pair.function, case.pair.arguments, wanted)
         try:
             return _concluded(case, leaf.array, draws, wanted)
         except (DeviceRaised, Unsupported) as error:
-            return undecided(setup, case, error)
+            return undecided(engines, case, error)
 
 
 def recorded_quantizer(case: Case, runner: CaseRunner) -> CaseOutcome:
     """The verdict on a record whose API the project named as a quantiser. Raises what `CaseRunner` does, and
     Unsupported for its backward."""
-    registry = runner.setup.registry
+    registry = runner.engines.registry
     wanted = registry.quantizers[case.api]
     if case.direction == "backward":
         raise Unsupported(f"{case.api} is a quantiser, whose gradient follows no rule", _KIND)

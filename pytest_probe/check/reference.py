@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
-from pytest_probe.check.borders import check_outputs_of_borders
+from pytest_probe.check.borders_agree import check_outputs_of_borders
 from pytest_probe.check.both_sides import FLOAT64, NO_CALL, Candidate, Reference
 from pytest_probe.check.large.cuts import Corner, corner_of, is_large
 from pytest_probe.check.prepare import (
@@ -46,7 +46,7 @@ from pytest_probe.model.run import Device, Run, Wanted, Way, floats_of, on_devic
 from pytest_probe.numerics.arrays import equal_in_float64, is_reference_array, same_bytes
 from pytest_probe.numerics.dtypes import numpy_dtype
 from pytest_probe.standards.tables import classes_of, details
-from pytest_probe.user_errors import allowing_refusal, exception_line, first_line, no_reference, said
+from pytest_probe.user_errors import allowing_refusal, exception_line, first_line, message_of, no_reference
 
 if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Calls, Framework
@@ -139,7 +139,7 @@ class ReferenceRuns(Struct, frozen=True):
             raise
         except Exception as error:
             advice = "; it gets floating tensors as float64: pass the tensors that it closes over as inputs, too"
-            advice = advice if "dtype" in said(error) else ""
+            advice = advice if "dtype" in message_of(error) else ""
             raise NoReference(f"the reference raised {exception_line(error)}{advice}") from error
         check_wide(run)
         # Further runs are float64's, whatever a feature puts in the place of the first one.
@@ -196,7 +196,7 @@ class ReferenceRuns(Struct, frozen=True):
             ("bytes inside",),
             counted,
             lambda made: CachedResult({}, made) if 0 < made <= limit else None,
-            lambda found: int(found.told),
+            lambda found: int(found.other),
         )
 
     def _nothing_fits(
@@ -213,7 +213,7 @@ class ReferenceRuns(Struct, frozen=True):
         trouble = troubles[0]
         if isinstance(trouble, Unsupported):
             return trouble
-        words, text = exception_line(trouble), said(trouble).lower()
+        words, text = exception_line(trouble), message_of(trouble).lower()
         of_index = isinstance(trouble, IndexError) or "out of bounds" in text or "out of range" in text
         if device.name != "cpu" and of_index:
             # An accelerator's kernel does not raise for it: it ends every later case of the process.

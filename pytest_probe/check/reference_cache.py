@@ -14,14 +14,14 @@ from pytest_probe.numerics.arrays import is_reference_array, reference_array
 from pytest_probe.numerics.dtypes import AnyArray
 
 if TYPE_CHECKING:
-    from pytest_probe.check.conditions import Setup
+    from pytest_probe.check.engines import Engines
 
 
 class CachedResult(Struct, frozen=True):
-    """Numbers as they are kept: arrays and Python's own by name, and what else is told, in JSON's types."""
+    """Numbers as they are kept: arrays and Python's own by name, and other data, in JSON's types."""
 
     values: Mapping[str, Any]
-    told: Any = None
+    other: Any = None
 
 
 Made = TypeVar("Made")
@@ -57,7 +57,7 @@ class CachedResults(Protocol):
 class ReferenceCache(Protocol):
     """What keeps numbers of the reference side of many cases."""
 
-    def results(self, setup: Setup, case: Case) -> CachedResults | None:
+    def results(self, engines: Engines, case: Case) -> CachedResults | None:
         """What earlier runs kept of a case's reference side; None where nothing can be kept of it."""
 
 
@@ -74,13 +74,13 @@ def kept_run(run: Run, leaves: Mapping[str, Leaf], wanted: Wanted | None) -> Cac
     ]
     values: dict[str, Any] = {f"{OUTPUT}{name}": value for name, value in run.outputs.items()}
     values |= {f"{AFTER}{name}": after[name] for name in changed}
-    told = {
+    other = {
         "changed": changed,
         "returned": run.returned,
         "differentiable": run.differentiable,
         "wanted": None if wanted is None else [sorted(wanted.names), wanted.copies, wanted.grad],
     }
-    return CachedResult(values, told)
+    return CachedResult(values, other)
 
 
 def taken_run(kept: CachedResult, leaves: Mapping[str, Leaf]) -> tuple[Run, Wanted | None]:
@@ -90,8 +90,8 @@ def taken_run(kept: CachedResult, leaves: Mapping[str, Leaf]) -> tuple[Run, Want
         found = kept.values.get(f"{AFTER}{name}")
         return reference_array(leaves[name].array) if found is None else found
 
-    told = kept.told
+    other = kept.other
     outputs = {name.removeprefix(OUTPUT): value for name, value in kept.values.items() if name.startswith(OUTPUT)}
-    wanted = None if told["wanted"] is None else Wanted(frozenset(told["wanted"][0]), *told["wanted"][1:])
-    run = Run(outputs, frozenset(told["changed"]), after, told["returned"], tuple(told["differentiable"]))
+    wanted = None if other["wanted"] is None else Wanted(frozenset(other["wanted"][0]), *other["wanted"][1:])
+    run = Run(outputs, frozenset(other["changed"]), after, other["returned"], tuple(other["differentiable"]))
     return run, wanted

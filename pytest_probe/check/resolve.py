@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.check.both_sides import NO_CALL, Candidate
-from pytest_probe.check.conditions import Setup
+from pytest_probe.check.engines import Engines
 from pytest_probe.check.large.contractions import Contraction, contraction, cut
 from pytest_probe.check.prepare import (
     as_tuples,
@@ -220,21 +220,21 @@ def _qualified_name(function: Callable[..., Any]) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def known_api(setup: Setup, given: str) -> str:
+def known_api(engines: Engines, given: str) -> str:
     """An API as dumps call it ("Functional.softmax" for "torch.nn.functional.softmax"); "" for none. Raises
     SettingsError where nothing is known of it, with the API that is meant."""
-    registry, signatures = setup.registry, frameworks.signatures(setup.framework.name)
+    registry, signatures = engines.registry, frameworks.signatures(engines.framework.name)
     api = signatures.spelled(given)
     if not api or api in registry.calls or api in registry.references:
         return api
     namespace, _, name = api.partition(".")
     try:
-        setup.framework.candidates(namespace, name, registry.namespaces)
+        engines.framework.candidates(namespace, name, registry.namespaces)
     except UnknownAPI:
         # What a table says of a name counts in vendors' namespaces, too.
         if name and not signatures.bind(api, (), {}).native and signatures.canonical(api) in names():
             return api
-        raise SettingsError("api", given, _advice(api, {*setup.framework.apis(), *registry.references})) from None
+        raise SettingsError("api", given, _advice(api, {*engines.framework.apis(), *registry.references})) from None
     return api
 
 

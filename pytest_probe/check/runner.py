@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
 from pytest_probe.check.both_sides import Reference
-from pytest_probe.check.conditions import Setup
+from pytest_probe.check.engines import Engines
 from pytest_probe.check.lost_arguments import Completing
 from pytest_probe.check.reference import ReferenceRuns
 from pytest_probe.check.reference_cache import CachedResults
@@ -30,10 +30,10 @@ AdjustInputs = Callable[[Case, Arguments], Arguments | None]
 
 
 class CaseRunner(Struct, frozen=True):
-    """Makes the steps of cases as a run's conditions say; adjust_inputs is the project's, cached what earlier runs kept
+    """Makes the steps of cases as a run's request says; adjust_inputs is the project's, cached what earlier runs kept
     of the case. Each step raises Unsupported, RecordError or HookFailed."""
 
-    setup: Setup
+    engines: Engines
     adjust_inputs: AdjustInputs | None = None
     cached: CachedResults | None = None
 
@@ -46,14 +46,14 @@ class CaseRunner(Struct, frozen=True):
         if not call.partial:
             return call
         inputs.check_size(call, None, self._memory)
-        device, conditions = self.setup.framework.host(), self.setup.conditions
-        files, stored = StoredTensors.of(case.dump), conditions.judges_stored
-        return Completing(self.resolver, self._references, device, files, conditions.seed, stored).completed(case, call)
+        device, request = self.engines.framework.host(), self.engines.request
+        files, stored = StoredTensors.of(case.dump), request.judges_stored
+        return Completing(self.resolver, self._references, device, files, request.seed, stored).completed(case, call)
 
     def source(self, case: Case, recorded: Call) -> DeviceSource | StoredOutputs:
         """Where the results to judge come from. recorded is the call as it was decoded: a completed one does not tell
         of all its outputs."""
-        if case.pair is not None or not self.setup.conditions.judges_stored:
+        if case.pair is not None or not self.engines.request.judges_stored:
             return self.device
         check_stored(recorded)
         return StoredOutputs(case.record, recorded, StoredTensors.of(case.dump))
@@ -63,17 +63,17 @@ class CaseRunner(Struct, frozen=True):
         if case.pair is not None:
             return case.pair.arguments
         # Before it runs in full that is asked again.
-        inputs.check_size(call, case.dtype, self._memory, in_pieces=self.setup.conditions.judges_parts)
-        self.setup.memory.check(lambda: inputs.arguments_on_device(call, case.dtype))
+        inputs.check_size(call, case.dtype, self._memory, in_pieces=self.engines.request.judges_parts)
+        self.engines.memory.check(lambda: inputs.arguments_on_device(call, case.dtype))
         # Exact ones are for sums of products alone; others are generated then.
-        kind = self.setup.conditions.inputs
+        kind = self.engines.request.inputs
         name = frameworks.signatures(case.dump.framework).canonical(case.api)
         arguments = case.arguments or inputs.build(
             call,
             bound=frameworks.signatures(case.dump.framework).bind(case.api, call.args, call.kwargs),
             record=case.record.name,
             dtype=case.dtype,
-            seed=self.setup.conditions.seed,
+            seed=self.engines.request.seed,
             kind="generated" if kind == "exact" and not adds_products(classes_of(name)) else kind,
             files=StoredTensors.of(case.dump),
         )
@@ -88,14 +88,14 @@ class CaseRunner(Struct, frozen=True):
         # No autocast changes what it does.
         plain = "scaled_products" in classes_of(frameworks.signatures(case.dump.framework).canonical(case.api))
         asked = as_recorded and not plain
-        autocast = possible_autocast(call, arguments, self.setup.device.name) if asked else ""
+        autocast = possible_autocast(call, arguments, self.engines.device.name) if asked else ""
         found = self.resolver.record(case.record, call, arguments, as_recorded=as_recorded, autocast=autocast)
         return replace(found, demands=case.demands, dtype=case.dtype)
 
     def reference(self, resolved: Resolved) -> Reference:
         """The one whose run in float64 is like the record; of a large call that can be cut, of a corner."""
-        reference = self._references.of(resolved, self.setup.device)
-        if not self.setup.conditions.emulate:
+        reference = self._references.of(resolved, self.engines.device)
+        if not self.engines.request.emulate:
             return reference
         sixteen = {dtype.name for dtype in floats_of(reference.leaves).values()} & set(NARROW_DTYPES)
         if not sixteen:
@@ -111,31 +111,31 @@ class CaseRunner(Struct, frozen=True):
 
     @property
     def device(self) -> DeviceSource:
-        return DeviceSource(self.setup.framework, self.setup.device)
+        return DeviceSource(self.engines.framework, self.engines.device)
 
     @property
     def resolver(self) -> Resolver:
-        setup, registry = self.setup, self.setup.registry
+        engines, registry = self.engines, self.engines.registry
         functions = registry.calls, registry.references, registry.namespaces
-        return Resolver(setup.framework, *functions, setup.conditions.flops, setup.reference_framework)
+        return Resolver(engines.framework, *functions, engines.request.flops, engines.reference_framework)
 
     @property
     def _references(self) -> ReferenceRuns:
-        setup = self.setup
+        engines = self.engines
         return ReferenceRuns(
-            setup.reference_framework,
-            setup.reference,
+            engines.reference_framework,
+            engines.reference,
             self._memory,
             self.cached,
-            setup.conditions.judges_parts,
-            setup.framework,
-            setup.float64_elsewhere,
+            engines.request.judges_parts,
+            engines.framework,
+            engines.float64_elsewhere,
         )
 
     @property
     def _memory(self) -> int:
         """Bytes that may be taken."""
-        return inputs.available_memory(self.setup.conditions.workers)
+        return inputs.available_memory(self.engines.request.workers)
 
 
 @contextmanager

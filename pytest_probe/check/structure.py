@@ -31,7 +31,7 @@ from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_floating, is_i
 from pytest_probe.user_errors import allowing_refusal
 
 if TYPE_CHECKING:
-    from pytest_probe.check.conditions import Setup
+    from pytest_probe.check.engines import Engines
     from pytest_probe.check.large.pieces import Sampled
     from pytest_probe.check.large.sampler import Sample
 
@@ -226,13 +226,13 @@ def recorded(call: Call) -> str:
 _LONGEST = 80  # characters of a structure that a message shows
 
 
-def with_promises(sides: OutputPairs, setup: Setup) -> OutputPairs:
+def with_promises(sides: OutputPairs, engines: Engines) -> OutputPairs:
     """Outputs of both sides, with verdicts on what is otherwise than promised; as they are where nothing is asked."""
     replay = sides.replay
     demands = replay.reference.demands
     if demands is None:
         return sides
-    found = setup.framework.returned(replay.actual)
+    found = engines.framework.returned(replay.actual)
     wanted = "return tensors, numbers, or lists, tuples, dicts and dataclasses of them"
     structure = [
         OutputVerdict(name, (), kind, "error", "structure", f"a {kind} cannot be compared; {wanted}")
@@ -248,7 +248,7 @@ def with_promises(sides: OutputPairs, setup: Setup) -> OutputPairs:
     told = {each.name for each in (*structure, *other)}
     expected = replay.reference.run.outputs
     layouts = {name: layout for name, layout in found.layouts.items() if name not in told and name in expected}
-    broken, silent = _layouts_broken(replay, demands, layouts, setup.device)
+    broken, silent = _layouts_broken(replay, demands, layouts, engines.device)
     if silent:
         replay = replay.noted(f"dtype not tested, since the reference runs in float64 only: {', '.join(silent)}")
     return replace(sides, replay=replay, structural=(*structure, *other, *broken))

@@ -47,10 +47,10 @@ _NUMBERS = ("", "one rounding", "two roundings", "three roundings")
 
 
 class _Manner(Struct, frozen=True):
-    """How a side was computed: words are "" for the correctly rounded result; run is the reference run that the side is
-    as, None under a device mode."""
+    """How a side was computed: description is "" for the correctly rounded result; run is the reference run that the
+    side is as, None under a device mode."""
 
-    words: str
+    description: str
     run: AnyArray | None = None
 
 
@@ -66,7 +66,7 @@ class _Output(Struct, frozen=True):
         """None where it has no name."""
         expected, dtype = self.comparison.expected, self.comparison.actual.dtype
         if self.mode:
-            return _Manner(f"as {behaviour(self.mode).words}")
+            return _Manner(f"as {behaviour(self.mode).description}")
         if not is_floating(dtype) or expected.dtype != np.float64 or expected.size > LARGEST:
             return None
         exact = self.misses(expected)
@@ -126,17 +126,17 @@ class _Output(Struct, frozen=True):
 def _words(a: _Output, b: _Output) -> str:
     """What two sides differ by; "" where what one side has a name for is not what they differ by."""
     one, other = a.manner(), b.manner()
-    if one is not None and other is not None and one.words == other.words:
+    if one is not None and other is not None and one.description == other.description:
         same = one.run is None or other.run is None or b.misses(one.run) <= b.misses(other.run)
-        return "" if same or not one.words else f"{one.words} at another place"
+        return "" if same or not one.description else f"{one.description} at another place"
     found = []
     for own, theirs, output, side in ((one, other, b, "A"), (other, one, a, "B")):
-        if own is None or not own.words:
+        if own is None or not own.description:
             continue
         # A side without a name may be as the same run but for something else.
         run, expected = own.run, output.comparison.expected
         if theirs is not None or run is None or output.misses(expected) < NEARER * output.misses(run):
-            found.append(f"{own.words} ({side})")
+            found.append(f"{own.description} ({side})")
     return ", ".join(found)
 
 
@@ -144,8 +144,8 @@ def differences(checker: Checker, a: CaseOutcome, b: CaseOutcome) -> dict[str, s
     """What the outputs of two checks of equal inputs differ by, which must hold their sides: by the names of outputs
     that differ, "" without a name. It costs dozens of runs of the reference."""
     try:
-        with checker.setup_of(a.case.dump.framework).settled():
-            first, second = (_outputs(each, checker.conditions.seed) for each in (a, b))
+        with checker.engines_of(a.case.dump.framework).settled():
+            first, second = (_outputs(each, checker.request.seed) for each in (a, b))
             names = [name for name in first if name in second and not _equal(first[name], second[name])]
             return {name: _words(first[name], second[name]) for name in names}
     except (ProbeError, MemoryError):

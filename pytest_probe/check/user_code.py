@@ -31,7 +31,7 @@ class Guarded:
         with reporting_failures_of(what):
             found = self._standard.judge(comparison)
         if not isinstance(found, OutputVerdict):
-            raise HookFailed(f"{what} returned {_shown(found)}, expected an OutputVerdict")
+            raise HookFailed(f"{what} returned {_displayed(found)}, expected an OutputVerdict")
         _check_outcome(what, found.verdict)
         return found
 
@@ -48,10 +48,10 @@ def device(make: Callable[[str], Device], name: str) -> Device:
         own = None if missing else found.name
     if missing:
         raise HookFailed(
-            f"{what} is {_shown(found)} without {', '.join(missing)}; a device has name, put, call and get"
+            f"{what} is {_displayed(found)} without {', '.join(missing)}; a device has name, put, call and get"
         )
     if not isinstance(own, str) or not own:
-        raise HookFailed(f"{what} has the name {_shown(own)}, expected text, as {name!r}")
+        raise HookFailed(f"{what} has the name {_displayed(own)}, expected text, as {name!r}")
     return found
 
 
@@ -61,7 +61,9 @@ def inputs(hook: Callable[..., Any], case: Any, arguments: Arguments) -> Argumen
     found = _hooked(INPUTS, Arguments, wanted, hook, case=case, arguments=arguments)
     for name, leaf in found.tensors.items() if found is not None else ():
         if not isinstance(leaf.array, np.ndarray):
-            raise HookFailed(f"{INPUTS} returned {_shown(leaf.array)} as the array of {name}, expected a NumPy array")
+            raise HookFailed(
+                f"{INPUTS} returned {_displayed(leaf.array)} as the array of {name}, expected a NumPy array"
+            )
     return found
 
 
@@ -77,7 +79,7 @@ def _hooked(what: str, kind: type[T], wanted: str, hook: Callable[..., Any], **g
     with reporting_failures_of(what):
         found = hook(**given)
     if found is not None and not isinstance(found, kind):
-        raise HookFailed(f"{what} returned {_shown(found)}, expected {wanted}")
+        raise HookFailed(f"{what} returned {_displayed(found)}, expected {wanted}")
     return found
 
 
@@ -86,7 +88,7 @@ def _check_outcome(what: str, outcome: object) -> None:
         raise HookFailed(f"{what} returned the verdict {outcome!r}, expected one of {', '.join(SEVERITY)}")
 
 
-def _shown(value: object) -> str:
+def _displayed(value: object) -> str:
     try:
         text = repr(value)
     except Exception as error:

@@ -229,7 +229,7 @@ def _blocks(dump: Dump, record: Record, call: Call) -> list[dict[str, Any]]:
 
 
 def block_line(found: Mapping[str, Any]) -> str:
-    return f"    {found['name']}  {convert({**found}, BlockStatistics).words()}"
+    return f"    {found['name']}  {convert({**found}, BlockStatistics).describe()}"
 
 
 def _recorded_blocks(values: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, BlockStatistics]]:

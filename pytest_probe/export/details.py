@@ -291,12 +291,12 @@ class MindSporeLayout(Layout, frozen=True, kw_only=True):
     def detail(self, name: str, result: Result, output: OutputResult) -> Detail:
         dtype = frameworks.signatures("mindspore").written(output.dtype)[2]
         metrics = {field: number(value) for field, value in output.measures.items()}
-        return Detail(name, status_of(output.verdict), self._said(output), dtype, dtype, str(output.shape), metrics)
+        return Detail(name, status_of(output.verdict), self._message(output), dtype, dtype, str(output.shape), metrics)
 
     def message(self, result: Result, before: str) -> str:
-        return before + ("".join(map(self._said, result.own_outputs)) if result.outputs else result.reason)
+        return before + ("".join(map(self._message, result.own_outputs)) if result.outputs else result.reason)
 
-    def _said(self, output: OutputResult) -> str:
+    def _message(self, output: OutputResult) -> str:
         said = ""
         for check in self.release.status.checks:
             beyond, metric = _MESSAGES[check.metric]

@@ -36,7 +36,7 @@ _DETECTS = Table(
         Column("row_ulp", lambda row: row[1].detects.row),
         Column("terms", lambda row: row[1].detects.terms),
         Column("missing_term_found", lambda row: row[1].detects.term),
-        Column("weak", lambda row: next((each.words for each in row[0].answers if each.question == WORTH), None)),
+        Column("weak", lambda row: next((each.message for each in row[0].answers if each.question == WORTH), None)),
     ),
     "",
     "{:.4g}".format,

@@ -19,9 +19,9 @@ from pytest_probe.check.pair_metrics import (
     Difference,
     answer_of,
     casts_exactly,
+    describe_pair,
     difference,
     pair_of,
-    said,
 )
 from pytest_probe.check.two_sides import differences, joined
 from pytest_probe.errors import SettingsError
@@ -137,7 +137,7 @@ def _beside(checker: Checker, a: CaseOutcome, b: CaseOutcome, name_of_b: str) ->
         verdicts[worse],
         reason="; ".join(f"{'own error of ' if wrong else ''}{side}: {verdicts[side].headline}" for side in headed),
         outputs=tuple(_rows(verdicts, metrics)),
-        notes=(said(paired), *dict.fromkeys((*a.verdict.notes, *b.verdict.notes))),
+        notes=(describe_pair(paired), *dict.fromkeys((*a.verdict.notes, *b.verdict.notes))),
         answers=(answer_of(paired, compared),),
     )
     if status == "incomparable" and unlike and verdict.verdict == "pass":

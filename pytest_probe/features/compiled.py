@@ -58,33 +58,33 @@ class CompiledDevice:
 
 
 class CompiledCalls(Question):
-    """One compiler, for all frameworks of a run. around gives the framework's device with it; option: what asks for it
+    """One compiler, for all frameworks of a run. wrap gives the framework's device with it; option: what asks for it
     alone; suffix: how ids of items name it, where a run has several."""
 
     def __init__(
         self,
         name: str,
         checker: Checker,
-        around: Callable[[Framework, Device], CompiledDevice],
+        wrap: Callable[[Framework, Device], CompiledDevice],
         option: str,
         suffix: str = "",
     ) -> None:
-        self._name, self._around, self.suffix = name, around, suffix
+        self._name, self._wrap, self.suffix = name, wrap, suffix
         self.options = {"compile": option}
-        self._runs = CaseRuns(checker.changed(around=self._device))
+        self._runs = CaseRuns(checker.changed(device_wrapper=self._device))
         self._eager = checker.changed(diagnosed=False)
         self._devices: dict[str, CompiledDevice] = {}
         # What was compiled so far for each compiled function, by the function's id.
         self._made: dict[int, tuple[CompiledFunction, Mapping[str, float]]] = {}
 
     def _device(self, framework: Framework, device: Device) -> Device:
-        found = self._devices[framework.name] = self._around(framework, device)
+        found = self._devices[framework.name] = self._wrap(framework, device)
         return found
 
     def run(self, case: Case) -> CaseOutcome:
         self._runs.release(case)
         # It is made where the framework's device is first asked for.
-        assert self._runs.checker.setup_of(case.dump.framework).device
+        assert self._runs.checker.engines_of(case.dump.framework).device
         device = self._devices[case.dump.framework]
         before, device.last = device.compiler.counted(), device.last if self._runs.last else None
         with device.compiler.quiet():
@@ -177,12 +177,12 @@ class Compiled(Feature):
         found = []
         for name in self._names:
 
-            def around(framework: Framework, device: Device, name: str = name) -> CompiledDevice:
+            def wrap(framework: Framework, device: Device, name: str = name) -> CompiledDevice:
                 return CompiledDevice(device, self._compiler(framework, name), looks_for_stale=looks)
 
             option = f"{name},{_DYNAMIC}" if self._dynamic else name
             suffix = f"[{name}]" if len(self._names) > 1 else ""
-            found.append(CompiledCalls(name, self.probe.checker, around, option, suffix))
+            found.append(CompiledCalls(name, self.probe.checker, wrap, option, suffix))
         return found
 
     def _compiler(self, framework: CompilerRun, name: str) -> Compiler:

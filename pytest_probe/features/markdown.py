@@ -54,7 +54,7 @@ class Markdown(Feature):
         places = {group.first.key: place for place, group in enumerate(reporting.tally.groups.of("error", "warning"))}
         found = sorted(self._failing.values(), key=lambda pair: (places.get(pair[0].key, len(places)), pair[0].order))
         failing = [failing for _, failing in found]
-        bold = (summary.alarm, *reporting.told)
+        bold = (summary.alarm, *reporting.troubles)
         lines = page(reporting.header, reporting.tally, failing, reporting.not_run, summary.lines, bold)
         text = "".join(f"{line}\n" for line in lines)
         out, step = self.probe.settings.out, step_summary()

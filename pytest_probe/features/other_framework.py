@@ -120,7 +120,7 @@ class ByOtherFramework(Feature):
         verdict = self._on_cpu.run(case).verdict
         return verdict.headline if verdict.verdict == "error" else ""
 
-    def _checker(self, calls: dict[str, Any] | None = None, **conditions: Any) -> Checker:
+    def _checker(self, calls: dict[str, Any] | None = None, **request: Any) -> Checker:
         """One that measures nothing and keeps nothing; calls: what the project has put in the place of APIs."""
         registry = None if calls is None else replace(self.probe.registry, calls=calls)
-        return self.probe.quick_checker.changed(registry, measuring=None, cache=None, repeat=1, **conditions)
+        return self.probe.quick_checker.changed(registry, measuring=None, cache=None, repeat=1, **request)

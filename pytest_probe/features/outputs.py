@@ -7,7 +7,7 @@ from functools import cached_property
 
 from pytest_probe.check import Case, CaseOutcome, Question
 from pytest_probe.errors import SettingsError
-from pytest_probe.export.direct import DIRECT_RULES, check_common, compare_direction, verdict_of
+from pytest_probe.export.compare_outputs import DIRECT_RULES, check_common, compare_direction, verdict_of
 from pytest_probe.export.output_folders import OutputFolder, output_folder
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.result import Result

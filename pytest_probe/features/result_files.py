@@ -11,7 +11,7 @@ from pytest_probe.plugin.feature import Feature
 
 
 class ResultFiles(Feature):
-    conditions: Mapping[str, bool] = {"measured": True}
+    request: Mapping[str, bool] = {"measured": True}
 
     def tables(self, folder: Path) -> Iterable[Path]:
         settings = self.probe.settings

@@ -25,7 +25,7 @@ import pytest
 from pytest_probe.errors import SettingsError
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.feature import Feature
-from pytest_probe.reports.running import RunningFile
+from pytest_probe.reports.running_case import RunningFile
 
 # The stacks go into a file that a run that goes on finds, and from there to stderr. A process of its own does that,
 # when its input ends: the one that hangs is at its end.
@@ -63,10 +63,10 @@ def _pytests_limit(config: pytest.Config) -> float:
 
 
 class Limit:
-    """Sets the alarm for each case; seconds 0: never. told: the stacks have to outlast the process there, None where
+    """Sets the alarm for each case; seconds 0: never. stacks: a file that has to outlast the process there, None where
     another process survives to say so. Raises SettingsError."""
 
-    def __init__(self, config: pytest.Config, seconds: float, file: RunningFile | None, told: Path | None) -> None:
+    def __init__(self, config: pytest.Config, seconds: float, file: RunningFile | None, stacks: Path | None) -> None:
         other = _pytests_limit(config)
         self._seconds = 0.0 if 0 < other < seconds else seconds
         self._file = file
@@ -76,16 +76,16 @@ class Limit:
             # The real one, which pytest does not capture.
             assert sys.__stderr__ is not None
             self._stderr = os.fdopen(os.dup(sys.__stderr__.fileno()), "wb", buffering=0)
-        self._told: IO[bytes] | None = None
+        self._stacks: IO[bytes] | None = None
         self._copier: subprocess.Popen[bytes] | None = None
-        if told is None or self._stderr is None:
+        if stacks is None or self._stderr is None:
             return
         # A disk that takes nothing is no reason to end: stderr has the stacks then.
         with suppress(OSError):
-            self._told = told.open("wb", buffering=0)
-        if self._told is None:
+            self._stacks = stacks.open("wb", buffering=0)
+        if self._stacks is None:
             return
-        command = [sys.executable, "-I", "-S", "-c", _COPY, self._told.name, _WORDS.format(self._seconds)]
+        command = [sys.executable, "-I", "-S", "-c", _COPY, self._stacks.name, _WORDS.format(self._seconds)]
         try:
             self._copier = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._stderr
@@ -146,17 +146,17 @@ class Limit:
         self._armed = False
 
     def close(self) -> None:
-        for file in (None if self._copier is None else self._copier.stdin, self._stderr, self._told):
+        for file in (None if self._copier is None else self._copier.stdin, self._stderr, self._stacks):
             if file is not None:
                 with suppress(OSError):
                     file.close()
         if self._copier is not None:
             self._copier.wait()
-        if self._told is not None:
+        if self._stacks is not None:
             with suppress(OSError):
-                os.unlink(self._told.name)
+                os.unlink(self._stacks.name)
 
     def _file_of_stacks(self) -> IO[bytes]:
-        file = self._told or self._stderr
+        file = self._stacks or self._stderr
         assert file is not None
         return file

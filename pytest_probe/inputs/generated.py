@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.inputs import moments
+from pytest_probe.inputs import recorded_statistics
 from pytest_probe.inputs.draws import (
     LARGE,
     Constant,
@@ -32,7 +32,7 @@ from pytest_probe.inputs.draws import (
     whole,
     written,
 )
-from pytest_probe.inputs.moments import Statistics
+from pytest_probe.inputs.recorded_statistics import Statistics
 from pytest_probe.model.dump import TensorSpec
 from pytest_probe.numerics.dtypes import (
     PACKED,
@@ -54,12 +54,12 @@ _TWO_VALUES = 0.95
 def floats_with_masses(spec: TensorSpec, rng: np.random.Generator, wanted: Statistics) -> Numbers:
     """Float64 numbers of the wanted statistics, shape (spec.size,), with the spec's shares of frequent values."""
     if not (spec.zeros or spec.mode or spec.constant_rows) or wanted.low == wanted.high:
-        return moments.drawn(rng, spec.size, wanted)
+        return recorded_statistics.drawn(rng, spec.size, wanted)
     rows = constant_rows(spec, rng)
     width = spec.size // rows.size
     if rows.all():
         norm = None if wanted.norm is None else wanted.norm / math.sqrt(width)
-        return np.repeat(moments.floats(rng, rows.size, wanted._replace(norm=norm)), width)
+        return np.repeat(recorded_statistics.floats(rng, rows.size, wanted._replace(norm=norm)), width)
     of_rows = _row_values(spec, rng, wanted, int(np.count_nonzero(rows)))
     left = _Left.of(spec.size, wanted).without(of_rows, width)
     others = _others(spec, rng, left, of_rows, width)
@@ -77,7 +77,7 @@ def constant_rows(spec: TensorSpec, rng: np.random.Generator) -> BoolArray:
     count, share = spec.size // width, 0.0 if spec.constant_rows is None else spec.constant_rows[0]
     if share >= 1:
         return np.ones(count, bool)
-    return moments.choice(rng, count, min(max(round(share * count), share > 0), count - 1))
+    return recorded_statistics.choice(rng, count, min(max(round(share * count), share > 0), count - 1))
 
 
 class _Left(Struct, frozen=True):
@@ -127,7 +127,7 @@ def _others(spec: TensorSpec, rng: np.random.Generator, left: _Left, rows: Float
     counts = {0.0: spec.zeros or 0.0, **dict([spec.mode] if spec.mode else [])}
     extremes = (left.wanted.low, left.wanted.high)
     if sum(counts.values()) >= _TWO_VALUES and set(counts) == set(extremes) and left.total is not None:
-        return moments.drawn(rng, left.count, left.statistics(left))
+        return recorded_statistics.drawn(rng, left.count, left.statistics(left))
     chosen: list[tuple[float, BoolArray]] = []
     rest = left
     for value, share in counts.items():
@@ -135,9 +135,9 @@ def _others(spec: TensorSpec, rng: np.random.Generator, left: _Left, rows: Float
         # The rest has both extremes.
         count = min(wished - (value in extremes), rest.count - 2)
         if count > 0 and extremes[0] <= value <= extremes[1]:
-            chosen.append((value, moments.choice(rng, rest.count, count)))
+            chosen.append((value, recorded_statistics.choice(rng, rest.count, count)))
             rest = rest.without(np.array([value]), count)
-    numbers = moments.drawn(rng, rest.count, rest.statistics(left))
+    numbers = recorded_statistics.drawn(rng, rest.count, rest.statistics(left))
     for value, places in reversed(chosen):
         # The numbers with a value put between them, so that it stands at these places.
         if isinstance(numbers, Draw) or places.size > LARGE:
@@ -186,7 +186,7 @@ def draw(spec: TensorSpec, rng: np.random.Generator, dtype: str = "") -> Numbers
     """The same values, flat; in a dtype already where many can only be drawn one after another."""
     kind = kind_of(spec.dtype)
     if kind == "integer":
-        return moments.integers(rng, spec.size, *integer_range(spec), dtype)
+        return recorded_statistics.integers(rng, spec.size, *integer_range(spec), dtype)
     if kind == "float":
         return _floats(spec, rng, dtype or "float64")
     if kind == "packed":
@@ -209,7 +209,7 @@ def integer_range(spec: TensorSpec) -> tuple[int, int]:
 
 def _booleans(spec: TensorSpec, rng: np.random.Generator) -> BoolArray:
     if spec.true is not None:
-        return moments.choice(rng, spec.size, min(spec.true, spec.size))
+        return recorded_statistics.choice(rng, spec.size, min(spec.true, spec.size))
     if spec.max is not None and not spec.max:
         return np.zeros(spec.size, bool)
     if spec.min:
@@ -217,7 +217,7 @@ def _booleans(spec: TensorSpec, rng: np.random.Generator) -> BoolArray:
     if spec.size == 1 and spec.max is not None:
         return np.ones(1, bool)
     # The number of True is unknown: half, so that both cases are run.
-    return moments.choice(rng, spec.size, (spec.size + 1) // 2)
+    return recorded_statistics.choice(rng, spec.size, (spec.size + 1) // 2)
 
 
 def _floats(spec: TensorSpec, rng: np.random.Generator, dtype: str = "float64") -> Numbers:
@@ -244,7 +244,7 @@ def _floats(spec: TensorSpec, rng: np.random.Generator, dtype: str = "float64") 
         return _masked(spec, rng, bottom, _hanging(spec, rng, top))
     low, high = sorted((bottom, top))
     error = form.roundoff + _STATISTICS_ERROR
-    return floats_with_masses(spec, rng, moments.Statistics(low, high, _finite(spec.mean), _finite(spec.norm), error))
+    return floats_with_masses(spec, rng, Statistics(low, high, _finite(spec.mean), _finite(spec.norm), error))
 
 
 _float_format = cache(float_format)  # a look-up by name instead of a NumPy dtype's slow name
@@ -281,8 +281,9 @@ def _finite_part(spec: TensorSpec, rng: np.random.Generator, bottom: float, top:
     high = spec.high if spec.high is not None else _finite(top)
     if low is not None and high is not None:
         if math.isfinite(low) and math.isfinite(high):
-            return whole(floats_with_masses(spec, rng, moments.Statistics(min(low, high), max(low, high))))
-        return np.asarray(np.where(moments.choice(rng, spec.size, spec.size // 2), low, high))  # nothing was finite
+            return whole(floats_with_masses(spec, rng, Statistics(min(low, high), max(low, high))))
+        # Nothing was finite.
+        return np.asarray(np.where(recorded_statistics.choice(rng, spec.size, spec.size // 2), low, high))
     if high is not None:
         return _hanging(spec, rng, high)
     values: Float64Array = rng.standard_normal(spec.size)
@@ -333,7 +334,7 @@ def _masked(spec: TensorSpec, rng: np.random.Generator, hidden: float, values: N
         values = put(values, whole_rows, hidden)
         left -= int(np.count_nonzero(whole_rows))
     chosen = np.zeros(spec.size, bool)
-    chosen[hideable] = moments.choice(rng, int(np.count_nonzero(hideable)), left)
+    chosen[hideable] = recorded_statistics.choice(rng, int(np.count_nonzero(hideable)), left)
     return put(values, chosen, hidden)
 
 

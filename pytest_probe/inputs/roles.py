@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.inputs import moments
+from pytest_probe.inputs import recorded_statistics
 from pytest_probe.inputs.generated import DtypeKind, generate, integer_range
 from pytest_probe.model.dump import TensorSpec
 from pytest_probe.numerics.dtypes import AnyArray
@@ -53,11 +53,11 @@ class Index(Role, frozen=True):
         if self._distinct(spec, length, high - low + 1):
             values = _distinct(spec, rng, length, low, high, -1 if self.axis in ("all", None) else int(self.axis))
         else:
-            values = moments.integers(rng, spec.size, low, high).reshape(spec.shape)
+            values = recorded_statistics.integers(rng, spec.size, low, high).reshape(spec.shape)
         if self._keeps_ignored(spec):
             # No statistic gives the number of ignored ones. Chosen: a tenth, so that most targets count.
             count = spec.size if spec.min == spec.max else max(1, spec.size // 10)
-            values[moments.choice(rng, spec.size, count).reshape(spec.shape)] = self.ignored
+            values[recorded_statistics.choice(rng, spec.size, count).reshape(spec.shape)] = self.ignored
         return values
 
     def _range(self, spec: TensorSpec) -> tuple[int, int]:
@@ -154,7 +154,7 @@ class Count(Role, frozen=True):
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
         if spec.dtype == "bool":
-            return moments.choice(rng, spec.size, self.chosen).reshape(spec.shape)
+            return recorded_statistics.choice(rng, spec.size, self.chosen).reshape(spec.shape)
         values = generate(spec, rng).reshape(-1)
         chosen = min(self.chosen, spec.size)
         # The smallest become the zeros: what else was recorded changes least.
@@ -239,7 +239,7 @@ class Signs(Role, frozen=True):
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
         if spec.min == spec.max and spec.max in (-1, 1):
             return np.full(spec.shape, int(spec.max))
-        return np.where(moments.choice(rng, spec.size, (spec.size + 1) // 2), 1, -1).reshape(spec.shape)
+        return np.where(recorded_statistics.choice(rng, spec.size, (spec.size + 1) // 2), 1, -1).reshape(spec.shape)
 
 
 class Divisor(Role, frozen=True):
@@ -260,7 +260,7 @@ class Parts(Role, frozen=True):
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
         each, rest = divmod(self.total, spec.size)
-        return each + moments.choice(rng, spec.size, rest).astype(np.int64).reshape(spec.shape)
+        return each + recorded_statistics.choice(rng, spec.size, rest).astype(np.int64).reshape(spec.shape)
 
 
 class Running(Role, frozen=True):

@@ -44,7 +44,7 @@ def lines(verdict: Verdict) -> Iterator[str]:
         where = f"{found.wrong:,} of {found.size:,} elements are wrong{': ' if found.where else ''}{found.where}"
         yield f"  {where}{'; looks like: ' if found.cause else ''}{found.cause}"
     elif worst.detects is not None:
-        yield f"  would have been found: {worst.detects.words}"
+        yield f"  would have been found: {worst.detects.description}"
 
 
 def card(verdict: Verdict) -> str:
@@ -54,7 +54,7 @@ def card(verdict: Verdict) -> str:
     word, _, rest = first.partition(" ") if verdict.dtype else first.partition(":")
     shown = [f'<p><b style="color:{colour}">{mark} {escape(word)}</b> {escape(rest)}']
     shown += [f"<br>{escape(line.strip())}" for line in others]
-    rows = [(_called(each), each.verdict, _ratios(each), each.detects.words if each.detects else each.summary)
+    rows = [(_called(each), each.verdict, _ratios(each), each.detects.description if each.detects else each.summary)
             for each in verdict.outputs]  # fmt: skip
     shown += _table(("output", "verdict", "error", "why, or what would have been found"), rows)
     worst = _decides(verdict)

@@ -375,7 +375,7 @@ class Comparison(Struct, frozen=True):
 class KnownFinding(Struct, frozen=True):
     """What a release of a framework is known to compute wrongly, in words, and which elements of an output show it."""
 
-    words: str
+    description: str
     elements: AnyArray
 
 

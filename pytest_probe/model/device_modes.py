@@ -59,7 +59,7 @@ class Behaviour(Struct, frozen=True):
     """
 
     name: str
-    words: str
+    description: str
     variants: tuple[Mode, ...]
     sampled: bool = False
     dtypes: tuple[str, ...] = ("float32", "complex64")

@@ -219,7 +219,7 @@ class Frame(Struct, frozen=True):
     code: str
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Where that is, and what is written there."""
         return f"{self.file}:{self.line} in {self.function}: {self.code.strip()}"
 

@@ -104,6 +104,6 @@ class Paired(msgspec.Struct, frozen=True, omit_defaults=True):
     dump_line: int = 0
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """What the call is, in a word or two."""
         return _WORDS.get(self.status, self.status) + (f" of {self.suspect}" if self.suspect else "")

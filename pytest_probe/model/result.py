@@ -240,7 +240,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
             details,
             framework=frameworks[0],
             reference_framework=frameworks[1],
-            answers=tuple(replace(each, words=printable_line(each.words)) for each in verdict.answers),
+            answers=tuple(replace(each, message=printable_line(each.message)) for each in verdict.answers),
             parts=verdict.parts,
             initialises=initialises,
         )

@@ -32,7 +32,7 @@ class Detects(msgspec.Struct, frozen=True, omit_defaults=True):
     term: bool | None = None
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The errors as a report tells them."""
         scale = "no scale error" if self.scale is None else f"a scale error of {self.scale:.2g}"
         parts = [scale, f"one element off by {_ulps(self.element)}"]
@@ -54,14 +54,14 @@ WORTH, STRONG, WEAK = "worth", "strong", "weak"
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a case answers to a question that the run asks besides its verdict. Tables add it up by API.
 
-    outcome is the answer in a word or two, words what else it says. shares has by name how many of how many are as they
-    should be, as elements with equal bits; totals has numbers that are added up, most those of which the largest
+    outcome is the answer in a word or two, message what else it says. shares has by name how many of how many are as
+    they should be, as elements with equal bits; totals has numbers that are added up, most those of which the largest
     counts. "seconds" of totals are no part of the case's duration. pair is what a call of two sides is.
     """
 
     question: str
     outcome: str
-    words: str = ""
+    message: str = ""
     shares: Mapping[str, tuple[int, int]] = {}
     totals: Mapping[str, int | float] = {}
     most: Mapping[str, float] = {}

@@ -30,7 +30,7 @@ class Span(Struct, frozen=True):
     """Indices of one dimension, and their name; "" for all of them."""
 
     indices: npt.NDArray[np.int64]
-    words: str
+    description: str
     window: bool = False
 
 
@@ -39,7 +39,7 @@ class Region(Struct, frozen=True):
 
     size: int
     true: int
-    words: str
+    description: str
     effort: int = 0
 
 
@@ -65,11 +65,11 @@ def describe(mask: BoolArray, names: Mapping[int, str] = NAMES) -> str:
         if region.true >= (DENSE if region.size <= SMALLER * mask.size else COVERAGE) * region.size
     ]
     if dense:
-        return min(dense, key=lambda region: (region.size, region.effort)).words
+        return min(dense, key=lambda region: (region.size, region.effort)).description
     thin = [region for region in boxes if region.size <= mask.size / 2]
     if thin:
         region = min(thin, key=lambda region: (region.size, region.effort))
-        return f"{region.words}, {100 * region.true / region.size:.2g} % of it"
+        return f"{region.description}, {100 * region.true / region.size:.2g} % of it"
     return "scattered"
 
 
@@ -98,13 +98,16 @@ def _boxes(mask: BoolArray, total: int, names: Mapping[int, str]) -> Iterator[Re
 
 def _box(mask: BoolArray, spans: list[Span]) -> Region:
     held = mask[np.ix_(*(span.indices for span in spans))]
-    parts = [span.words for span in spans]
+    parts = [span.description for span in spans]
     if len(spans) > 1 and spans[-1].window and spans[-2].window:
         extents = " x ".join(str(span.indices.size) for span in spans[-2:])
         place = ", ".join(str(int(span.indices[0])) for span in spans[-2:])
         parts[-2:] = [f"tile of {extents} at ({place})"]
     return Region(
-        held.size, int(np.count_nonzero(held)), ", ".join(filter(None, parts)), sum(bool(span.words) for span in spans)
+        held.size,
+        int(np.count_nonzero(held)),
+        ", ".join(filter(None, parts)),
+        sum(bool(span.description) for span in spans),
     )
 
 

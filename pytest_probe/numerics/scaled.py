@@ -212,7 +212,7 @@ class BlockStatistics(Struct, frozen=True):
     flushed: float
     flushed_in_a_block: float
 
-    def words(self) -> str:
+    def describe(self) -> str:
         lost = f", {self.not_finite:,} of them not finite" if self.not_finite else ""
         return (
             f"{self.blocks:,} scales over {self.binades:.3g} binades{lost}; {self.clipped:.2%} of the numbers are the "

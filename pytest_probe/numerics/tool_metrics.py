@@ -16,11 +16,11 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from pytest_probe.numerics.accumulators import BLOCK, CLOSE_LIMITS, Totals
 from pytest_probe.numerics.arrays import blocks
 from pytest_probe.numerics.conventions import Convention
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.numerics.metrics import describe, rescaled
+from pytest_probe.numerics.one_pass_totals import BLOCK, CLOSE_LIMITS, Totals
 
 __all__ = ["Convention", "Measures", "measure"]
 

@@ -64,9 +64,9 @@ def pytest_load_initial_conftests(
 
         command_line.check_spaces(early_config)
     if given.probe_dump or early_config.getini("probe_dump") or any(map(_is_data_file, given.file_or_dir)):
-        from pytest_probe.plugin import dump_folders
+        from pytest_probe.plugin import data_folders
 
-        dump_folders.keep_out(early_config)
+        data_folders.keep_out(early_config)
         # What is timed waits as it does for its user.
         if "time" not in (given.probe_mode or early_config.getini("probe_mode") or ""):
             from pytest_probe.system.process import wait_passively

@@ -150,10 +150,10 @@ class ProbeFixture(_Checks):
         wanted = Request(shape, dtype, low, high, like, fill, layout, index_below)
         stream = RecordStreams(self._item.nodeid, self._state.settings.seed).at(f"args.{self._tensors}")
         self._tensors += 1
-        setup = self._checker.setup
-        with setup.settled():
-            leaf = wanted.leaf(stream, lambda tensor: setup.framework.take(tensor, setup.device))
-            return setup.framework.bind([leaf], {}, Way(setup.device), None).args[0]
+        engines = self._checker.engines
+        with engines.settled():
+            leaf = wanted.leaf(stream, lambda tensor: engines.framework.take(tensor, engines.device))
+            return engines.framework.bind([leaf], {}, Way(engines.device), None).args[0]
 
     def check(
         self,
@@ -205,8 +205,8 @@ class ProbeFixture(_Checks):
         where the device has no kernel. A test may check several times.
         """
         refuse_tolerances(rtol, atol)
-        with self._checker.setup.settled():
-            api = known_api(self._checker.setup, api or "")
+        with self._checker.engines.settled():
+            api = known_api(self._checker.engines, api or "")
         name = name_of(function)
         key = f"{name}.{self._checks}"
         self._checks += 1

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_probe.plugin.session import ProcessSession
     from pytest_probe.reports.result_set import OtherResults
     from pytest_probe.reports.results_file import Identity
-    from pytest_probe.reports.running import RunningFile
+    from pytest_probe.reports.running_case import RunningFile
 
 
 # What a run has by a feature.
@@ -110,8 +110,8 @@ class Feature:
     # In the processes that run items.
 
     @property
-    def conditions(self) -> Mapping[str, Any]:
-        """Fields of check.Conditions, which are asked for where a checker is made."""
+    def request(self) -> Mapping[str, Any]:
+        """Fields of check.RunRequest that it sets where a checker is made."""
         return {}
 
     def items(self, parent: ProbeFile, dump: Dump) -> Iterator[NoticeItem] | None:

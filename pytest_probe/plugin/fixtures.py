@@ -69,7 +69,7 @@ def _trouble(config: pytest.Config) -> str:
     from pytest_probe.plugin.session import state_of
 
     try:
-        _ = state_of(config).checker.setup.device
+        _ = state_of(config).checker.engines.device
     except ProbeError as error:
         return str(error)
     return ""

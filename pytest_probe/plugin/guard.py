@@ -13,7 +13,7 @@ from pytest_probe.model.run import side_listener
 from pytest_probe.plugin.feature import TimeLimit
 from pytest_probe.plugin.items import NoticeItem, ProbeItem
 from pytest_probe.plugin.session import ProcessSession
-from pytest_probe.reports.running import MAIN, TIMER, RunningFile, file_of
+from pytest_probe.reports.running_case import MAIN, TIMER, RunningFile, file_of
 
 # With what a worker ends that has lost its device: EX_UNAVAILABLE.
 LOST = 69

@@ -68,16 +68,16 @@ class ItemVerdict(Struct):
         return self
 
     @property
-    def words(self) -> str:
+    def message(self) -> str:
         """What -v shows of the output that has the fewest right digits: these, and the noise ratio."""
         least = min(self.digits, key=lambda each: each.right - each.most, default=None)
         if least is None:
             return ""
         metrics = next((each.metrics for each in self.verdict.outputs if each.name == least.output), {})
         if "noise_ratio" not in metrics:
-            return least.words
+            return least.description
         ratio, limit = number(metrics["noise_ratio"]), number(metrics["noise_ratio_limit"])
-        return f"{least.words}, noise ratio {ratio:.3g} of {limit:.3g}"
+        return f"{least.description}, noise ratio {ratio:.3g} of {limit:.3g}"
 
     def saves(self, probe: ProcessSession) -> bool:
         """Are its tensors kept? A case that is slower alone, or that did not run, has none that say why."""

@@ -137,7 +137,7 @@ class NoticeItem(pytest.Item):
         with self.limited():
             verdict = self.verdict = _call_below_frame(self.nodeid, self.judge)
         if verdict.verdict == "skip":
-            pytest.skip(self.shown(verdict))
+            pytest.skip(self.displayed_reason(verdict))
         judged = self.judged
         if judged is not None and judged.known:
             # pytest's own word for it, which all reports know; under --runxfail it says nothing, and the case fails.
@@ -148,9 +148,9 @@ class NoticeItem(pytest.Item):
                 printable(self.text(verdict)), printable(reason if judged is None else judged.reason(reason))
             )
         if self.probe.settings.strict and verdict.verdict == PASS_SELF:
-            pytest.skip(self.shown(verdict))
+            pytest.skip(self.displayed_reason(verdict))
 
-    def shown(self, verdict: Verdict) -> str:
+    def displayed_reason(self, verdict: Verdict) -> str:
         """A skip's reason as pytest shows it, which shows the path as well."""
         uncounted = f"--probe-strict counts no {PASS_SELF}; " if verdict.verdict == PASS_SELF else ""
         return printable(f"{uncounted}{verdict.reason.removeprefix(f'{self.dump_path}: ')}")
@@ -184,9 +184,9 @@ class NoticeItem(pytest.Item):
         # It was skipped by us.
         if self.verdict is not None and report.skipped and not hasattr(report, "wasxfail"):
             path, line, _ = self.reportinfo()
-            report.longrepr = (str(path), (line or 0) + 1, f"Skipped: {self.shown(self.verdict)}")
+            report.longrepr = (str(path), (line or 0) + 1, f"Skipped: {self.displayed_reason(self.verdict)}")
         found = self._result(self.verdict or _unjudged(report, call), call.duration)
-        outcome = carry(report, [found], "" if self.judged is None else self.judged.words)
+        outcome = carry(report, [found], "" if self.judged is None else self.judged.message)
         self.user_properties = [*junit.other_properties(self.user_properties), *junit.properties(outcome)]
         report.user_properties = list(self.user_properties)
 
@@ -242,7 +242,7 @@ class ProbeItem(NoticeItem):
         record: Record,
         direction: Direction,
         dtype: str | None,
-        words: str | None,
+        dtype_keyword: str | None,
         question: Question | None = None,
         **kwargs: Any,
     ) -> None:
@@ -258,9 +258,9 @@ class ProbeItem(NoticeItem):
         self.place: int | None = None
         # Does the call build the model? Such calls run last, and as one line where they pass.
         self.initialises = False
-        self.own_markers += _marks(record.namespace, record.api, direction, words)
-        if words is not None:
-            self.extra_keyword_matches = _keywords(words)
+        self.own_markers += _marks(record.namespace, record.api, direction, dtype_keyword)
+        if dtype_keyword is not None:
+            self.extra_keyword_matches = _keywords(dtype_keyword)
 
     def judge(self) -> Verdict:
         """The verdict with what the run's features say."""
@@ -270,9 +270,9 @@ class ProbeItem(NoticeItem):
         self.judged = judged.by_features(self.probe, *checked.remarks, folded)
         return judged.verdict
 
-    def shown(self, verdict: Verdict) -> str:
+    def displayed_reason(self, verdict: Verdict) -> str:
         """The reason first, then the record that it speaks of."""
-        text = super().shown(verdict)
+        text = super().displayed_reason(verdict)
         entry, separator, rest = text.partition(": ")
         return f"{rest} ({entry})" if separator and entry.startswith(f"{self.case.record.name}.") else text
 

@@ -14,7 +14,7 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.items import NoticeItem, ProbeItem
 from pytest_probe.plugin.session import ProcessSession
-from pytest_probe.reports.running import FOLDER
+from pytest_probe.reports.running_case import FOLDER
 from pytest_probe.reports.selected import ITEMS, SelectedItem, write_items
 
 # The place of an item in the whole run, where this is a part of it.

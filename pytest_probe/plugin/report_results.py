@@ -20,9 +20,9 @@ from pytest_probe.reports.results_file import UNWRITTEN, written
 OUTCOMES = ("passed", "failed", "skipped")
 
 
-def carry(report: pytest.TestReport, results: Iterable[Result], words: str = "") -> Result:
-    """Give a report these results, and words behind its outcome. Gives the worst of them, which the terminal shows; a
-    report of one that cannot be written has failed.
+def carry(report: pytest.TestReport, results: Iterable[Result], message: str = "") -> Result:
+    """Give a report these results, and a message behind its outcome. Gives the worst of them, which the terminal shows;
+    a report of one that cannot be written has failed.
 
     A text, since execnet, pickle and pytest-reportlog take it as it is: no process between the item and the file reads
     it field by field.
@@ -31,7 +31,7 @@ def carry(report: pytest.TestReport, results: Iterable[Result], words: str = "")
     worst: Result = max(kept, key=lambda result: SEVERITY[result.verdict])
     if worst.kind == UNWRITTEN and report.outcome != "failed":
         report.outcome, report.longrepr = "failed", worst.reason
-    report.probe = _shown(worst.verdict, worst.folded, words)  # type: ignore[attr-defined]
+    report.probe = _outcome(worst.verdict, worst.folded, message)  # type: ignore[attr-defined]
     report.probe_results = "".join(lines)  # type: ignore[attr-defined]
     return worst
 
@@ -42,9 +42,9 @@ def carried(report: pytest.TestReport) -> str:
 
 
 @functools.lru_cache(1024)
-def _shown(verdict: str, folded: int, words: str = "") -> Mapping[str, Any]:
+def _outcome(verdict: str, folded: int, message: str = "") -> Mapping[str, Any]:
     """One for all reports that are alike."""
-    return {"verdict": verdict, "folded": folded, **({"words": words} if words else {})}
+    return {"verdict": verdict, "folded": folded, **({"message": message} if message else {})}
 
 
 class ReleaseResults:
@@ -68,6 +68,6 @@ class ReleaseResults:
 
 def _free(report: Any) -> None:
     del report.probe_results
-    # What came from another process has a mapping of its own. The words belong to the line that -v prints: pytest's
+    # What came from another process has a mapping of its own. The message belongs to the line that -v prints: pytest's
     # own summary prints the outcome once more, in front of the id that people copy.
-    report.probe = _shown(report.probe["verdict"], report.probe["folded"])
+    report.probe = _outcome(report.probe["verdict"], report.probe["folded"])

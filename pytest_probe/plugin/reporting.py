@@ -34,7 +34,7 @@ from pytest_probe.reports.groups import NO_LINE, Line
 from pytest_probe.reports.junit import group_properties, other_properties
 from pytest_probe.reports.overflows import Overflows, Place
 from pytest_probe.reports.results_file import EarlierResults, ResultsWriter, digest, results_in
-from pytest_probe.reports.running import FOLDER, clear
+from pytest_probe.reports.running_case import FOLDER, clear
 from pytest_probe.reports.selected import ITEMS, read_items, selected_in
 from pytest_probe.reports.slowest import Slowest
 from pytest_probe.reports.tally import Tally
@@ -130,7 +130,7 @@ class Reporting:
         self._remarks.append(line)
 
     @property
-    def told(self) -> Sequence[str]:
+    def troubles(self) -> Sequence[str]:
         """What fails the run besides its items."""
         return self._trouble
 
@@ -218,11 +218,11 @@ class Reporting:
         if outcome is None or hasattr(report, "wasxfail"):
             return None
         folded = f" +{outcome['folded']}" if outcome["folded"] else ""
-        words = f" {outcome['words']}" if "words" in outcome else ""
+        message = f" {outcome['message']}" if "message" in outcome else ""
         if outcome["verdict"] == "warning" and report.passed:
-            return "warned", "w", (f"WARNED{folded}{words}", {"yellow": True})
-        if (folded or words) and report.when == "call" and report.outcome in LETTERS:
-            return report.outcome, LETTERS[report.outcome], f"{report.outcome.upper()}{folded}{words}"
+            return "warned", "w", (f"WARNED{folded}{message}", {"yellow": True})
+        if (folded or message) and report.when == "call" and report.outcome in LETTERS:
+            return report.outcome, LETTERS[report.outcome], f"{report.outcome.upper()}{folded}{message}"
         return None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

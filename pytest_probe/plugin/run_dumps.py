@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pytest_probe import frameworks
 from pytest_probe.errors import DumpError
 from pytest_probe.model.dump import Dump, Reader
-from pytest_probe.plugin.dump_folders import DumpFolders
+from pytest_probe.plugin.data_folders import DumpFolders
 from pytest_probe.records import captured_path, find_dumps, is_part, is_recognised, labels, read_dump, stable_path
 from pytest_probe.settings import Settings
 from pytest_probe.system import archive

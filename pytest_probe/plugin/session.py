@@ -25,7 +25,7 @@ from pytest_probe.plugin.feature import Feature, Machines, Trait
 from pytest_probe.plugin.item_hooks import ItemHooks
 from pytest_probe.plugin.run_dumps import RunDumps
 from pytest_probe.registry import Registry
-from pytest_probe.reports.running import FOLDER
+from pytest_probe.reports.running_case import FOLDER
 from pytest_probe.settings import Settings, parse
 from pytest_probe.standards import standards
 from pytest_probe.standards.tools.table import packaged
@@ -145,11 +145,11 @@ class ProcessSession:
 
     def checker_of(self, device: str | None) -> Checker:
         """One that checks on this device, as the run asks."""
-        from pytest_probe.check import Checker, Conditions, user_code
+        from pytest_probe.check import Checker, RunRequest, user_code
 
         frameworks.import_in_order(() if self.settings.judges_stored else self.frameworks)
         settings, hook = self.settings, self.config.hook
-        conditions = Conditions(
+        request = RunRequest(
             device=device,
             seed=settings.seed,
             inputs=settings.inputs,
@@ -169,9 +169,9 @@ class ProcessSession:
             reference_framework=self.calls_by[1],
         )
         for feature in self.features:
-            conditions = replace(conditions, **feature.conditions)
+            request = replace(request, **feature.request)
         return Checker(
-            conditions,
+            request,
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, user_code.inputs),
             adjust_verdict=_adjustment(hook.pytest_probe_verdict, user_code.hooked_verdict),
@@ -207,8 +207,8 @@ class ProcessSession:
         if len(self.settings.devices) > 1:
             return self.settings.devices
         with suppress(Unsupported):
-            setup = self.checker_of(self._given_device).setup_of(self.frameworks[0])
-            return setup.shared_devices or self.settings.devices
+            engines = self.checker_of(self._given_device).engines_of(self.frameworks[0])
+            return engines.shared_devices or self.settings.devices
         return self.settings.devices
 
     def described(self, devices: Sequence[str] = ()) -> list[dict[str, str]]:
@@ -219,8 +219,8 @@ class ProcessSession:
             checkers = [self.checker_of(device) for device in devices]
         # str: a framework's version may be a class of its own, which JSON does not take.
         with suppress(Unsupported):
-            setups = (checker.setup_of(name) for checker in checkers for name in self.frameworks)
-            return [{key: str(value) for key, value in setup.describe().items()} for setup in setups]
+            known = (checker.engines_of(name) for checker in checkers for name in self.frameworks)
+            return [{key: str(value) for key, value in engines.describe().items()} for engines in known]
         return []
 
     def know_names(self, name: str | None, devices: Sequence[Mapping[str, str]]) -> None:
@@ -233,14 +233,14 @@ class ProcessSession:
         """Import the frameworks. Where that fails the items say so."""
         for framework in self.frameworks:
             with suppress(ProbeError):
-                self.checker.setup_of(framework).describe()
+                self.checker.engines_of(framework).describe()
 
     def name_of(self, device: str | None, framework: str) -> str:
         """The name that a framework gives the device of a worker, None for the default."""
         key = device, framework
         if key not in self._names:
             checker = self.checker if device in (None, self.device) else self.checker_of(device)
-            self._names[key] = checker.setup_of(framework).describe().get("device") or device or ""
+            self._names[key] = checker.engines_of(framework).describe().get("device") or device or ""
         return self._names[key]
 
     @property
@@ -264,8 +264,8 @@ class ProcessSession:
     def note_loss(self, checked: CaseOutcome) -> None:
         """A case ended: is the device lost that it ran on?"""
         if checked.verdict.verdict == "error" and not checked.verdict.outputs:
-            setup = self.checker.setup_of(checked.case.dump.framework)
-            self.device_lost |= setup.framework.is_lost(setup.device)
+            engines = self.checker.engines_of(checked.case.dump.framework)
+            self.device_lost |= engines.framework.is_lost(engines.device)
 
     def release(self) -> None:
         """Forget what the last case left."""

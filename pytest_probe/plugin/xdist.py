@@ -27,7 +27,7 @@ from pytest_probe.plugin.report_results import carry
 from pytest_probe.plugin.reproduce import item_command
 from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.reports import junit
-from pytest_probe.reports.running import (
+from pytest_probe.reports.running_case import (
     Deaths,
     Ending,
     Running,

@@ -25,14 +25,14 @@ def check_unset(**arguments: object) -> None:
     """Raises NoReference for an argument that is given and that the formula does not have."""
     for name, value in arguments.items():
         if value is not None and value != []:
-            raise NoReference(f"{name} is {_shown(value)}: the reference knows calls without it")
+            raise NoReference(f"{name} is {_displayed(value)}: the reference knows calls without it")
 
 
-def _shown(value: object) -> str:
+def _displayed(value: object) -> str:
     if isinstance(value, torch.Tensor):
         return f"a tensor of shape {list(value.shape)}"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_shown, value))}]"
+        return f"[{', '.join(map(_displayed, value))}]"
     return repr(value)
 
 

@@ -23,26 +23,26 @@ from pytest_probe.system.files import replacing
 CSV, JSON = "answers.csv", "answers.json"
 # Of the JSON file.
 _SCHEMA = 1
-# Rows of a question, the worst first; words of a row, the most frequent first; and shares, the least first.
-_ROWS, _WORDS, _SHARES = 10, 3, 3
+# Rows of a question, the worst first; messages of a row, the most frequent first; and shares, the least first.
+_ROWS, _MESSAGES, _SHARES = 10, 3, 3
 # Question, API, dtype and direction.
 Key: TypeAlias = tuple[str, str, str, str]
 
 
 class Row(Struct):
-    """What answers add up to. words has by each text how many say so, and the first case that does."""
+    """What answers add up to. messages has by each message how many say so, and the first case that does."""
 
     cases: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     shares: dict[str, tuple[int, int]] = field(default_factory=dict)
     totals: dict[str, int | float] = field(default_factory=dict)
     most: dict[str, float] = field(default_factory=dict)
-    words: dict[str, tuple[int, str]] = field(default_factory=dict)
+    messages: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, answer: Answer, case: str = "") -> Row:
-        words = {answer.words: (1, case)} if answer.words else {}
-        return cls(1, Counter([answer.outcome]), dict(answer.shares), dict(answer.totals), dict(answer.most), words)
+        messages = {answer.message: (1, case)} if answer.message else {}
+        return cls(1, Counter([answer.outcome]), dict(answer.shares), dict(answer.totals), dict(answer.most), messages)
 
     def add(self, other: Row) -> None:
         self.cases += other.cases
@@ -54,9 +54,9 @@ class Row(Struct):
             self.totals[name] = self.totals.get(name, 0) + value
         for name, value in other.most.items():
             self.most[name] = max(value, self.most.get(name, value), key=rank)
-        for words, (times, case) in other.words.items():
-            before, first = self.words.get(words, (0, case))
-            self.words[words] = before + times, min(first, case, key=_by_number)
+        for message, (times, case) in other.messages.items():
+            before, first = self.messages.get(message, (0, case))
+            self.messages[message] = before + times, min(first, case, key=_by_number)
 
     @property
     def share(self) -> float:
@@ -79,13 +79,13 @@ class Row(Struct):
             least = ", ".join(f"{name} {_percent(share)}" for share, name in below[:shares])
             found.append(f"{_percent(self.share)} found" + (f", least {least}" if least else ""))
         elif any(whole > self.cases for _, whole in self.shares.values()):
-            found.append(f"{_shown(*self.shares)} {_percent(self.share)}")
-        found += [f"{_shown(name)} {value:,.3g}" for name, value in self.most.items()]
+            found.append(f"{_displayed(*self.shares)} {_percent(self.share)}")
+        found += [f"{_displayed(name)} {value:,.3g}" for name, value in self.most.items()]
         for name, total in self.totals.items():
-            found.append(f"{_shown(name)} {f'{total:,}' if isinstance(total, int) else f'{total:,.3g}'}")
-        frequent = sorted(self.words.items(), key=lambda item: (-item[1][0], item[0]))
-        for words, (times, first) in frequent[:_WORDS]:
-            found.append(words if alone else f"{words} in {times:,}{f', as {first}' if first else ''}")
+            found.append(f"{_displayed(name)} {f'{total:,}' if isinstance(total, int) else f'{total:,.3g}'}")
+        frequent = sorted(self.messages.items(), key=lambda item: (-item[1][0], item[0]))
+        for message, (times, first) in frequent[:_MESSAGES]:
+            found.append(message if alone else f"{message} in {times:,}{f', as {first}' if first else ''}")
         return "; ".join(found)
 
 
@@ -142,7 +142,7 @@ class Answers(Struct):
 def _cells(row: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     """A row in columns: of a share how much it is, and of how many."""
     for name, value in row.items():
-        if name == "words":
+        if name == "messages":
             yield name, "; ".join(value)
         elif name != "shares":
             yield from value.items() if isinstance(value, dict) else ((name, value),)
@@ -151,7 +151,7 @@ def _cells(row: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
                 yield from ((f"{share} share", part / whole if whole else ""), (f"{share} of", whole))
 
 
-def _shown(name: str) -> str:
+def _displayed(name: str) -> str:
     return name.replace("_", " ")
 
 

@@ -59,14 +59,14 @@ def place_words(file: str, line: int) -> str:
 
 
 class GroupMember(Struct, frozen=True):
-    """One case of a group: where it stands in the order of calls, and what a line says of it. words are the cause;
+    """One case of a group: where it stands in the order of calls, and what a line says of it. message is the cause;
     why is the reason without it."""
 
     key: GroupKey
     order: _Order
     record: str
     place: str
-    words: str
+    message: str
     why: str
 
     @classmethod
@@ -112,7 +112,7 @@ class Group(Struct):
         named = self.of_several_dumps or "/" in self.first.label
         record = f"record {self.first.record}{f' of {self.first.label}' if named else ''}"
         where = f"{first}at {self.first.place} ({record})" if self.first.place else f"{first}in {record}"
-        return f"{self.count:,} {verdict}{plural}: {', '.join(filter(None, (self.first.words, api, where)))}"
+        return f"{self.count:,} {verdict}{plural}: {', '.join(filter(None, (self.first.message, api, where)))}"
 
 
 class Groups(Struct):

@@ -53,7 +53,7 @@ class Overflows(Struct):
             yield f"first {self.kinds[first]}: {first}"
             frame = place(first)[1]
             if frame is not None:
-                yield printable(f"  called at {frame.words}")
+                yield printable(f"  called at {frame.description}")
 
 
 def _rank(kind: str) -> int:

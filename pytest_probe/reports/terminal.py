@@ -111,9 +111,9 @@ def failure(
     if frame is not None or library is not None or module or saved or command:
         lines.append("")
     if frame is not None:
-        lines += wrap(f"called at {frame.words}", width=width)
+        lines += wrap(f"called at {frame.description}", width=width)
     if library is not None:
-        lines += wrap(f"through {library.words}", width=width)
+        lines += wrap(f"through {library.description}", width=width)
     if module:
         lines += wrap(f"of the module {module}", width=width)
     if saved:

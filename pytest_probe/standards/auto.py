@@ -16,12 +16,13 @@ from pytest_probe.numerics.dtypes import AnyArray, BoolArray, dtype_name, float_
 from pytest_probe.numerics.noise_ratio import FAN_IN_CAP, FAN_IN_START, nearest_run
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards import exact
-from pytest_probe.standards.classes.discrete import Discrete, OwnIntegers, SelectionStandard, is_index
+from pytest_probe.standards.classes.discrete import Discrete, OwnIntegers
 from pytest_probe.standards.classes.factorisation import Factorisation
 from pytest_probe.standards.classes.indexed_writes import Writes
 from pytest_probe.standards.classes.nearest_resize import Neighbours
 from pytest_probe.standards.classes.random import OwnDtype, Random, Uninitialised
-from pytest_probe.standards.classes.ties import Ties
+from pytest_probe.standards.classes.selected_indices import SelectionStandard, is_index
+from pytest_probe.standards.classes.tied_gradients import Ties
 from pytest_probe.standards.exact import Exact, correctly_rounded, judged_apart
 from pytest_probe.standards.noise.explanation import Stage
 from pytest_probe.standards.noise.scales import one_run_of_steps

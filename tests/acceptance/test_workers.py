@@ -13,8 +13,8 @@ import torch
 from pytest_probe.frameworks.torch.framework import TorchFramework
 from pytest_probe.plugin import xdist
 from pytest_probe.plugin.session import make_probe
-from pytest_probe.reports import running
-from pytest_probe.reports.running import Running
+from pytest_probe.reports import running_case
+from pytest_probe.reports.running_case import Running
 from tests.acceptance.conftest import DumpMaker, entries
 from tests.support.devices import Emulated
 from tests.support.settings import settings_of
@@ -326,7 +326,7 @@ def test_linux_kills_a_worker_for_memory(
     """The first time another process may have taken the memory: the case runs again."""
     vmstat = pytester.path / "vmstat"
     vmstat.write_text("pgfault 5\noom_kill 7")
-    monkeypatch.setattr(running, "_VMSTAT", vmstat)
+    monkeypatch.setattr(running_case, "_VMSTAT", vmstat)
     make_dump(data={name: entry for name, entry in entries().items() if name.endswith("forward")})
     pytester.makeconftest(LARGE)
     pytester.runpytest("--probe-dump=dump.json", "--probe-device=cpu", "-n1", "--probe-out=out")
@@ -347,5 +347,7 @@ def test_linux_kills_a_worker_for_memory(
 )
 def test_only_a_kill_is_for_memory(status: int, ran_out: bool, kind: str) -> None:
     """Meanwhile Linux may have killed another program."""
-    died = running.verdict_on(Running("x", "x", "device"), running.Ending(status, ran_out), times=1, timed_out=False)
+    died = running_case.verdict_on(
+        Running("x", "x", "device"), running_case.Ending(status, ran_out), times=1, timed_out=False
+    )
     assert (died.verdict, died.kind) == ("error", kind)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_probe.capture.config import read_config
-from pytest_probe.capture.recorder import Scope
+from pytest_probe.capture.scope import Scope
 from pytest_probe.errors import SettingsError
 
 # As msprobe 26.2.0 ships it, and what 1.2.2's has besides.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_probe.capture.config import read_config
-from pytest_probe.capture.recorder import Scope
+from pytest_probe.capture.scope import Scope
 
 
 def scope(**given: object) -> Scope:

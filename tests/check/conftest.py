@@ -10,7 +10,7 @@ import pytest
 import torch
 from msgspec import Struct
 
-from pytest_probe.check import Case, CaseOutcome, CaseRuns, Checker, Conditions
+from pytest_probe.check import Case, CaseOutcome, CaseRuns, Checker, RunRequest
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
@@ -56,14 +56,14 @@ def bench(tmp_path: Path) -> Make:
         edit: Callable[[dict[str, Any]], None] | None = None,
         registry: Registry | None = None,
         hooks: Mapping[str, Any] | None = None,
-        conditions: Mapping[str, Any] | None = None,
+        request: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> Bench:
         data = entries(f"{name}.0", function, *args, backward=backward, **kwargs)
         if edit is not None:
             edit(data)
         made = Checker(
-            Conditions(**{"device": "cpu", **(conditions or {})}), registry or Registry.default(), **(hooks or {})
+            RunRequest(**{"device": "cpu", **(request or {})}), registry or Registry.default(), **(hooks or {})
         )
         return Bench(read_dump(write_dump(tmp_path, data)), made, CaseRuns(made))
 

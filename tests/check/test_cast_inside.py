@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.check import Case, CaseOutcome, Checker, Conditions, judging
+from pytest_probe.check import Case, CaseOutcome, Checker, RunRequest, judging
 from pytest_probe.frameworks.torch.autocast import Composing
 from pytest_probe.model.run import Device
 from pytest_probe.model.verdict import Verdict
@@ -74,7 +74,7 @@ def verdicts(
     data["Functional.cross_entropy.0.forward"]["probe"] = {"autocast": {how.get("kind", "cuda"): dtype}}
     dump = read_dump(write_dump(folder, data, probe={}))
     devices: dict[str, Callable[[str], Device]] = {"gpu": lambda name: Casting(name, before, after)}
-    checker = Checker(Conditions(device="gpu"), Registry(devices=devices, calls=how.get("calls", {})))
+    checker = Checker(RunRequest(device="gpu"), Registry(devices=devices, calls=how.get("calls", {})))
     kept: CaseOutcome | None = None
     found = []
     for direction in dump.records[0].directions:

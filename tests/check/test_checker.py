@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from msgspec.structs import replace
 
-from pytest_probe.check import Case, Checker, Conditions, floating_dtypes, preview
+from pytest_probe.check import Case, Checker, RunRequest, floating_dtypes, preview
 from pytest_probe.check.judging import _range
 from pytest_probe.model.run import Arguments
 from pytest_probe.model.verdict import Verdict
@@ -68,7 +68,7 @@ def wrong_mean(x: torch.Tensor, mean: torch.Tensor, *rest: Any) -> torch.Tensor:
 
 @pytest.mark.parametrize(("function", "wrong"), [(F.batch_norm, {}), (wrong_mean, {"input.1": "noise"})])
 def test_an_argument_that_the_reference_leaves_as_it_was_by_chance(function: Any, wrong: dict[str, str]) -> None:
-    found = Checker(Conditions(device="cpu"), Registry.default()).compare(
+    found = Checker(RunRequest(device="cpu"), Registry.default()).compare(
         function, F.batch_norm, converged(), api="Functional.batch_norm"
     )[-1]
     assert judged(found) == ["output.0", "input.1", "input.2"]
@@ -303,16 +303,16 @@ def test_hooks_adjust_inputs_and_verdicts(bench: Make) -> None:
 def test_dropout_on_another_device_has_no_witness(bench: Make) -> None:
     registry = Registry.default()
     registry.devices["emulated"] = lambda name: Emulated(name, lambda tensor: tensor * 1.001)
-    options: Any = {"registry": registry, "conditions": {"device": "emulated"}}
+    options: Any = {"registry": registry, "request": {"device": "emulated"}}
     assert bench("Functional.dropout", F.dropout, normal(500), 0.3, True, **options).check().verdict == "error"
 
 
 def test_a_named_standard_judges_all_outputs(bench: Make) -> None:
-    made = bench("Torch.exp", torch.exp, normal(500), conditions={"standard": "exact"})
+    made = bench("Torch.exp", torch.exp, normal(500), request={"standard": "exact"})
     found = made.check()
     assert {output.standard for output in found.outputs} == {"exact"}
     assert (
-        bench("Tensor.view", torch.Tensor.view, normal(6), 2, 3, conditions={"standard": "noise"}).check().verdict
+        bench("Tensor.view", torch.Tensor.view, normal(6), 2, 3, request={"standard": "noise"}).check().verdict
         == "pass"
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.check import Case, CaseOutcome, Checker, Conditions
+from pytest_probe.check import Case, CaseOutcome, Checker, RunRequest
 from pytest_probe.check.device_memory import DeviceMemory
 from pytest_probe.errors import DeviceMemoryError
 from pytest_probe.model.dump import Call, Dump, Record, Surroundings, TensorSpec
@@ -59,7 +59,7 @@ def check(framework: str, device: Emulated) -> list[Verdict]:
     dump = Dump(Path("recorded"), framework, "", "", (record,), lambda _: call, lambda _: ())
     registry = Registry.default()
     registry.devices["other"] = lambda name: device
-    checker = Checker(Conditions(device="other"), registry)
+    checker = Checker(RunRequest(device="other"), registry)
     checked: CaseOutcome | None = None
     found = []
     for direction in record.directions:

@@ -20,9 +20,9 @@ def of(bench: Make, *call: object, dtype: str | None = None) -> Digits:
 
 def test_a_right_result_has_all_digits_of_its_dtype(bench: Make) -> None:
     found = of(bench, "Torch.abs", torch.abs, normal(64))
-    assert found.words == "7.2 of 7.2 digits (float32 run: 7.2)"
+    assert found.description == "7.2 of 7.2 digits (float32 run: 7.2)"
     narrow = of(bench, "Torch.abs", torch.abs, normal(64), dtype="bfloat16")
-    assert narrow.words == "2.4 of 2.4 digits (float32 run: 7.2)"
+    assert narrow.description == "2.4 of 2.4 digits (float32 run: 7.2)"
 
 
 def test_an_error_takes_its_digits(bench: Make, plant: Plant) -> None:

@@ -51,5 +51,5 @@ class Dividing(Emulated):
 def test_a_quotient_that_is_rounded_first(bench: Make, kernel: Kernel, verdict: str, dtype: torch.dtype) -> None:
     registry = Registry(devices={"npu9": lambda name: Dividing(name, kernel)})
     a, b = normal(200, 480, dtype=dtype), normal(200, 480, dtype=dtype)
-    made = bench("Torch.div", torch.div, a, b, rounding_mode="trunc", registry=registry, conditions={"device": "npu9"})
+    made = bench("Torch.div", torch.div, a, b, rounding_mode="trunc", registry=registry, request={"device": "npu9"})
     assert made.check().verdict == verdict

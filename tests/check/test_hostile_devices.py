@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_probe.check import Case, CaseOutcome, Checker, Conditions
+from pytest_probe.check import Case, CaseOutcome, Checker, RunRequest
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry
@@ -104,7 +104,7 @@ def verdicts(path: Path, device: Device) -> list[Verdict]:
     """Both directions of both records; the device is hostile at the first record."""
     registry = Registry.default()
     registry.devices["hostile"] = lambda name: device
-    checker = Checker(Conditions(device="hostile"), registry)
+    checker = Checker(RunRequest(device="hostile"), registry)
     read = read_dump(path)
     found: list[Verdict] = []
     for number, record in enumerate(read.records):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.frameworks.torch.references import reference_result
 from pytest_probe.registry import Registry
 from tests.check.conftest import Make
@@ -46,7 +46,7 @@ def test_a_histogram_reference_result(
     registry = Registry.default()
     registry.devices["other"] = lambda _: Accelerator(kernel)
     experts = torch.randint(0, 8, (4, 96, 2), generator=torch.Generator().manual_seed(0)).to(dtype)
-    made = bench("Torch.histc", right, experts, registry=registry, conditions={"device": "other"}, **given)
+    made = bench("Torch.histc", right, experts, registry=registry, request={"device": "other"}, **given)
     assert made.check().verdict == verdict
 
 
@@ -81,5 +81,5 @@ def test_integers_of_the_users_function_with_16_bit_arguments(more: int, verdict
         return (x * 3).floor().long()
 
     x = torch.rand(50, generator=torch.Generator().manual_seed(0)).bfloat16()
-    found = Checker(Conditions(device="cpu"), Registry.default()).compare(lambda x: floors(x) + more, floors, (x,))
+    found = Checker(RunRequest(device="cpu"), Registry.default()).compare(lambda x: floors(x) + more, floors, (x,))
     assert [each.verdict for each in found] == [verdict]

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from pytest_probe.standards.noise.explanation import OWN_KERNEL
@@ -48,7 +48,7 @@ def one_zero(y: torch.Tensor) -> torch.Tensor:
 
 def verdicts(function: Function, reference: Function, given: tuple[torch.Tensor, ...], dtype: str) -> list[Verdict]:
     narrow = [tensor.to(getattr(torch, dtype)).requires_grad_() for tensor in given]
-    checker = Checker(Conditions(device="cpu", allow=("none",)), Registry.default())
+    checker = Checker(RunRequest(device="cpu", allow=("none",)), Registry.default())
     return list(checker.compare(function, reference, narrow, key="inside", backward=True))
 
 

@@ -45,9 +45,9 @@ class Scanning(Emulated):
 
 def verdict(bench: Make, device: str, kernel: Kernel, dtype: torch.dtype, **calls: Any) -> Verdict:
     registry = Registry(devices={device: lambda name: Scanning(name, kernel)}, calls=calls)
-    conditions = {"device": device}
+    request = {"device": device}
     x = normal(40, 48, dtype=dtype)
-    return bench("Torch.cumsum", torch.cumsum, x, 1, registry=registry, conditions=conditions).check()
+    return bench("Torch.cumsum", torch.cumsum, x, 1, registry=registry, request=request).check()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from pytest_probe import capture
-from pytest_probe.check import Case, Checker, Conditions
+from pytest_probe.check import Case, Checker, RunRequest
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
@@ -111,7 +111,7 @@ def check(dump: Dump, kernel: Kernel, name: str = "other", dtype: str | None = N
     if name == "cpu":
         registry.calls["Functional.gelu"] = lambda x: _Backward.apply(F.gelu(x), kernel)
     (record,) = (record for record in dump.records if record.api == "gelu")
-    return Checker(Conditions(device=name), registry).check(Case(dump, record, "backward", dtype))
+    return Checker(RunRequest(device=name), registry).check(Case(dump, record, "backward", dtype))
 
 
 @pytest.mark.parametrize(("name", "task"), [("other", "statistics"), ("cpu", "tensor")])
@@ -184,7 +184,7 @@ def test_what_is_saved_lies_as_it_lay(recorded: Callable[..., Dump], tmp_path: P
     registry = Registry.default()
     registry.devices["other"] = lambda _: Faulty(lambda gradient: gradient * 2)
     (record,) = (record for record in dump.records if record.api == "gelu")
-    Checker(Conditions(device="other"), registry).run(Case(dump, record, "backward", None)).save(tmp_path / "case.pt")
+    Checker(RunRequest(device="other"), registry).run(Case(dump, record, "backward", None)).save(tmp_path / "case.pt")
     saved = torch.load(tmp_path / "case.pt", weights_only=True)
     strides = {name: tensor.stride() for name, tensor in saved.items()}
     assert strides["input.0"] == (1, 6)

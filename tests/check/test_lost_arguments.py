@@ -26,11 +26,11 @@ AS_THEY_STAND = "only positional arguments were recorded: run with them as they 
 STORED_LATE = "in-place input stored after the call"
 
 
-def found(folder: Path, call: str, inputs: Sequence[Any], outputs: Any, **conditions: Any) -> Verdict:
+def found(folder: Path, call: str, inputs: Sequence[Any], outputs: Any, **request: Any) -> Verdict:
     """The verdict on one call; outputs are torch's."""
     several = isinstance(outputs, (tuple, list))
     arrays = tuple(np.asarray(each) for each in outputs) if several else np.asarray(outputs)
-    (verdict,) = verdicts(write(folder, values(f"{call}_0", inputs, arrays)), **conditions).values()
+    (verdict,) = verdicts(write(folder, values(f"{call}_0", inputs, arrays)), **request).values()
     return verdict
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.registry import Registry
 from tests.support.devices import Emulated
 
@@ -21,7 +21,7 @@ def verdict(function: Callable[..., Any], reference: Callable[..., Any], device:
     generator = torch.Generator().manual_seed(0)
     single = torch.randn(4, 30, generator=generator)
     double = torch.rand(4, 30, generator=generator, dtype=torch.float64)
-    checker = Checker(Conditions(device=device), registry)
+    checker = Checker(RunRequest(device=device), registry)
     (found, *_) = checker.compare(function, reference, [single, double], {}, api="", backward=False)
     return found.verdict
 

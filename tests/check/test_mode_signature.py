@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.registry import Registry
 from tests.support.devices import Emulated
 from tests.support.emulated import to_bits
@@ -22,7 +22,7 @@ def operands(rows: int, terms: int, columns: int, seed: int) -> tuple[torch.Tens
 def verdict(device: Callable[..., Any], a: torch.Tensor, b: torch.Tensor) -> str:
     registry = Registry.default()
     registry.devices["cuda"] = Emulated
-    checker = Checker(Conditions(device="cuda", allow=("tf32",), diagnosed=False), registry)
+    checker = Checker(RunRequest(device="cuda", allow=("tf32",), diagnosed=False), registry)
     return checker.compare(device, torch.mm, (a, b), api="Torch.mm")[0].verdict
 
 

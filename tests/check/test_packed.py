@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_probe.check import Case, Checker, Conditions
+from pytest_probe.check import Case, Checker, RunRequest
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry
@@ -33,7 +33,7 @@ def verdict_on(folder: Path, device: str, inputs: str, call: Callable[..., torch
         registry.calls["Tensor.clone"] = call
     dump = read_dump(scaled.write(folder, scaled.Product([tensor], np.zeros(0), "Tensor.clone"), tensor))
     return (
-        Checker(Conditions(device=device, inputs=inputs), registry)
+        Checker(RunRequest(device=device, inputs=inputs), registry)
         .run(Case(dump, dump.records[0], "forward", None))
         .verdict
     )

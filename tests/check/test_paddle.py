@@ -10,7 +10,7 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.model.dump import Direction, DtypeSpec, TensorSpec
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
@@ -43,7 +43,7 @@ def check(
     """The verdicts on a recorded call, by direction."""
     registry = Registry.default()
     registry.devices.update({"other": Other, "wrong": Other})
-    checker = Checker(Conditions(device=device, emulate=emulate, allow=(allow,)), registry)
+    checker = Checker(RunRequest(device=device, emulate=emulate, allow=(allow,)), registry)
     return checked(checker, api, *args, **kwargs)
 
 
@@ -196,7 +196,7 @@ def test_a_fault_in_16_bit_is_found(plant: Plant) -> None:
 
 def test_functions_of_the_users_own_are_emulated_as_closely() -> None:
     """Limits are those of float32 inside, not of kernels that round each step."""
-    checker = Checker(Conditions(device="cpu", emulate=True), Registry.default(), framework="paddle")
+    checker = Checker(RunRequest(device="cpu", emulate=True), Registry.default(), framework="paddle")
     x, y = (paddle.randn(shape).cast("bfloat16") for shape in ([8, 40], [40, 9]))
     right = checker.compare(paddle.matmul, paddle.matmul, [x, y], api="paddle.matmul")
     wrong = checker.compare(lambda a, b: paddle.matmul(a, b) * 1.02, paddle.matmul, [x, y], api="paddle.matmul")
@@ -225,7 +225,7 @@ def test_bits_are_those_of_the_devices_dtype() -> None:
     assert check("view", tensor(3, 4), DtypeSpec("int32"))["forward"].verdict == "pass"
     assert check("Tensor.view", tensor(3, 4, dtype="bfloat16"), "uint8")["forward"].verdict == "pass"
     assert {verdict.verdict for verdict in check("view", tensor(3, 4), [4, 3]).values()} == {"pass"}
-    checker = Checker(Conditions(device="cpu"), Registry.default(), framework="paddle")
+    checker = Checker(RunRequest(device="cpu"), Registry.default(), framework="paddle")
     wrong = (lambda x, dtype: paddle.view(x, dtype) + 1, paddle.view, [paddle.ones([3]), "int32"])
     assert [verdict.verdict for verdict in checker.compare(*wrong, api="paddle.view")] == ["error"]
 
@@ -258,7 +258,7 @@ def test_the_maximum_of_an_empty_tensor_is_refused(api: str, args: tuple[Any, ..
 
 
 def test_functions_of_the_users_own() -> None:
-    checker = Checker(Conditions(device="cpu"), Registry.default(), framework="paddle")
+    checker = Checker(RunRequest(device="cpu"), Registry.default(), framework="paddle")
     x = paddle.to_tensor(np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32))
     right = checker.compare(lambda x: x * x.exp(), lambda x: x * x.exp(), [x], backward=True)
     wrong = checker.compare(lambda x: x * x.exp() * 1.001, lambda x: x * x.exp(), [x], backward=True)

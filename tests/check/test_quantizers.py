@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import pytest_probe
-from pytest_probe.check import Case, Checker, Conditions
+from pytest_probe.check import Case, Checker, RunRequest
 from pytest_probe.errors import BrokenCall, SettingsError
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
@@ -52,7 +52,7 @@ def judged(folder: Path, recorded: Any, function: Any, device: str, **states: An
     registry.quantizers[API] = pytest_probe.quantizer("mxfp8", **states)
     x = torch.randn(32, 128, generator=torch.Generator().manual_seed(0)).bfloat16()
     dump = read_dump(scaled.write(folder, Product([x], np.zeros(0), API), *recorded(x)))
-    checker = Checker(Conditions(device=device), registry)
+    checker = Checker(RunRequest(device=device), registry)
     return checker.run(Case(dump, dump.records[0], "forward", None)).verdict
 
 
@@ -126,9 +126,9 @@ def test_the_backward_is_a_skip_and_other_records_are_judged_as_ever(tmp_path: P
     registry.quantizers[API] = pytest_probe.quantizer("mxfp8")
     call = Product([torch.ones(2, 32)], np.zeros(0), API)
     dump = read_dump(scaled.write(tmp_path / "own", call, *mxfp8(call.args[0])))
-    verdict = Checker(Conditions(device="cpu"), registry).check(Case(dump, dump.records[0], "backward", None))
+    verdict = Checker(RunRequest(device="cpu"), registry).check(Case(dump, dump.records[0], "backward", None))
     assert (verdict.verdict, verdict.kind) == ("skip", "quantiser")
     other = Product([torch.ones(2, 32)], np.zeros(0), "Functional.relu")
     dump = read_dump(scaled.write(tmp_path / "other", other, other.args[0]))
-    verdict = Checker(Conditions(device="cpu"), registry).check(Case(dump, dump.records[0], "forward", None))
+    verdict = Checker(RunRequest(device="cpu"), registry).check(Case(dump, dump.records[0], "forward", None))
     assert (verdict.verdict, verdict.standard) == ("pass", "auto")

@@ -16,7 +16,7 @@ from msgspec import Struct
 from torch.profiler import profile
 
 from pytest_probe import capture
-from pytest_probe.check import Case, CaseOutcome, Checker, Conditions
+from pytest_probe.check import Case, CaseOutcome, Checker, RunRequest
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
@@ -67,7 +67,7 @@ class Probe(Struct):
     def check(self, *, backward: bool = False, dtype: str | None = None) -> list[Verdict]:
         registry = Registry.default()
         registry.devices["profiled"] = lambda name: self.device
-        checker = Checker(Conditions(device="profiled", repeat=self.repeat), registry)
+        checker = Checker(RunRequest(device="profiled", repeat=self.repeat), registry)
         kept: CaseOutcome | None = None
         found = []
         for direction in ("forward", "backward")[: 1 + backward]:
@@ -348,7 +348,7 @@ def test_the_cpu_beside_a_device_takes_the_state_that_the_device_takes(seed: int
     registry.devices["other"] = Emulated
     made = bench(
         "Functional.cross_entropy", F.cross_entropy, logits, target, weight=weight, reduction="sum",
-        registry=registry, conditions={"device": "other", "seed": seed},
+        registry=registry, request={"device": "other", "seed": seed},
     )  # fmt: skip
     verdict = made.check()
     assert verdict.verdict == "pass", verdict.reason

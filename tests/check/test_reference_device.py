@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.frameworks.torch.framework import TorchFramework
 from pytest_probe.model.run import Run
 from pytest_probe.model.verdict import Verdict
@@ -74,7 +74,7 @@ def numbers(*shape: int, seed: int = 0) -> Tensor:
 
 def check(function: Callable[..., Any], *given: Any, backward: bool = False) -> Verdict:
     """Of a device that is right."""
-    checker = Checker(Conditions(device="cpu", reference_device="cpu:0"), Registry.default())
+    checker = Checker(RunRequest(device="cpu", reference_device="cpu:0"), Registry.default())
     return checker.compare(function, function, list(given), key="call", backward=backward)[-1]
 
 

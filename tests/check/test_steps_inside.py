@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.check import Checker, Conditions, judging
+from pytest_probe.check import Checker, RunRequest, judging
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from tests.check.conftest import Make
@@ -39,8 +39,8 @@ def gradients(
     function = KERNELS[name][0]
     x = (torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 0.1).to(dtype)
     devices = registry({function: by_formula(function, formula)})
-    conditions = {"device": "cuda", "seed": seed}
-    found = make(f"Torch.{name}", function, x, backward=True, registry=devices, conditions=conditions)
+    request = {"device": "cuda", "seed": seed}
+    found = make(f"Torch.{name}", function, x, backward=True, registry=devices, request=request)
     assert found.check().verdict == "pass"
     return found.check("backward")
 
@@ -94,10 +94,10 @@ def test_a_users_function_with_such_steps_is_an_error(bench: Make) -> None:
         return mine(x) if x.dtype is torch.bfloat16 else torch.sigmoid(x)
 
     devices = Registry(devices=registry({}).devices, calls={"Torch.sigmoid": function})
-    conditions = {"device": "cuda"}
-    replaced = bench("Torch.sigmoid", torch.sigmoid, x, backward=True, registry=devices, conditions=conditions)
+    request = {"device": "cuda"}
+    replaced = bench("Torch.sigmoid", torch.sigmoid, x, backward=True, registry=devices, request=request)
     assert replaced.check("backward").verdict == "error"
-    checker = Checker(Conditions(device="cuda"), registry({}))
+    checker = Checker(RunRequest(device="cuda"), registry({}))
     compared = checker.compare(function, torch.sigmoid, (x,), backward=True, api="Torch.sigmoid")
     assert [verdict.verdict for verdict in compared] == ["pass", "error"]
 
@@ -119,7 +119,7 @@ def normalised(make: Make, dtype: torch.dtype, shape: tuple[int, ...], fault: An
         eps=1e-5,
         backward=True,
         registry=registry({F.batch_norm: batch_norm(fault)}),
-        conditions={"device": "cuda", "seed": seed},
+        request={"device": "cuda", "seed": seed},
     )
     assert found.check().verdict == "pass"
     return found.check("backward")

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pytest_probe import capture
-from pytest_probe.check import CaseRuns, Checker, Conditions
+from pytest_probe.check import CaseRuns, Checker, RunRequest
 from pytest_probe.check.two_sides import differences
 from pytest_probe.registry import Registry
 from tests.support import two_calls
@@ -26,7 +26,7 @@ Function = Callable[..., Any]
 
 def named(a: Function, b: Function, reference: Function, inputs: Sequence[Any], allow: str = "none") -> dict[str, str]:
     """What both functions differ by on equal inputs, forward and backward: by output."""
-    checker = Checker(Conditions("cpu", allow=(allow,), keeps_sides=True), Registry.default())
+    checker = Checker(RunRequest("cpu", allow=(allow,), keeps_sides=True), Registry.default())
     found: dict[str, str] = {}
     cases = (checker.pairs(each, reference, inputs, backward=True, key="key") for each in (a, b))
     runs = CaseRuns(checker), CaseRuns(checker)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from tests.support.devices import Emulated
@@ -41,7 +41,7 @@ class Reducing(Emulated):
 def verdict(function: Callable[..., Any], allow: str) -> Verdict:
     registry = Registry.default()
     registry.devices["cuda"] = Reducing
-    checker = Checker(Conditions(device="cuda", allow=(allow,)), registry)
+    checker = Checker(RunRequest(device="cuda", allow=(allow,)), registry)
     return checker.compare(function, torch.matmul, (A, B), api="Torch.matmul")[0]
 
 

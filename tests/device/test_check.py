@@ -129,11 +129,11 @@ sys.path.insert(0, {root!r})
 import torch
 from tests.device import pretend
 pretend.load({library!r})
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.registry import Registry
 
 x = torch.randn(2**12, 2**9)
-checker = Checker(Conditions(device="pretend", reference_device="pretend"), Registry.default())
+checker = Checker(RunRequest(device="pretend", reference_device="pretend"), Registry.default())
 for backward in (False, True):
     before = pretend.received()
     found = checker.compare(*2 * (lambda x: torch.softmax(x, -1),), [x], key="softmax", backward=backward)

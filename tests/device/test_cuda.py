@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pytest_probe.capture.torch.scaled import of_operands
-from pytest_probe.check import Case, Checker, Conditions
+from pytest_probe.check import Case, Checker, RunRequest
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry
@@ -151,7 +151,7 @@ def test_a_kernel_on_another_stream(pytester: pytest.Pytester, conftest: str, br
 
 def on_gpu(folder: Path, call: Product, *allowed: str) -> Verdict:
     dump = read_dump(scaled.write(folder, call, torch.from_numpy(call.exact).to(call.dtype)))
-    checker = Checker(Conditions(device="cuda", allow=allowed or ("none",)), Registry.default())
+    checker = Checker(RunRequest(device="cuda", allow=allowed or ("none",)), Registry.default())
     verdict = checker.run(Case(dump, dump.records[0], "forward", None)).verdict
     print(call.api, folder.name, verdict.verdict, verdict.kind, verdict.reason)
     for output in verdict.outputs:
@@ -234,7 +234,7 @@ def test_a_wrong_scale_on_the_gpu_is_an_error(tmp_path: Path, name: str) -> None
     registry = Registry.default()
     registry.calls[call.api] = faulty
     dump = read_dump(scaled.write(tmp_path, call, torch.from_numpy(call.exact).to(call.dtype)))
-    checker = Checker(Conditions(device="cuda", allow=("short-accumulation",)), registry)
+    checker = Checker(RunRequest(device="cuda", allow=("short-accumulation",)), registry)
     verdict = checker.run(Case(dump, dump.records[0], "forward", None)).verdict
     assert verdict.verdict == "error"
     diagnosis = verdict.outputs[0].diagnosis

@@ -10,7 +10,7 @@ from unittest import mock
 import torch
 from msgspec import Struct
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.check.perturbed import OutputRuns
 from pytest_probe.model.comparison import RunKind
 from pytest_probe.model.verdict import Outcome, Verdict
@@ -49,7 +49,7 @@ class Clause(Struct, frozen=True):
         """On the call, with the rule as it is."""
         registry = Registry.default()
         registry.devices["other"] = Emulated
-        checker = Checker(Conditions(device=self.place, allow=("none",), standard="noise"), registry)
+        checker = Checker(RunRequest(device=self.place, allow=("none",), standard="noise"), registry)
         # A factory's reference says float64, since it has no argument to be told by.
         return checker.compare(
             self.function,

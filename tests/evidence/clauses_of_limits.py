@@ -17,6 +17,7 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics import arrays, noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
 from pytest_probe.numerics.noise_ratio import Bias
+from pytest_probe.standards.noise import bias as biased
 from pytest_probe.standards.noise import edges, scales, stages, steps, summed_terms
 from pytest_probe.standards.noise.summed_terms import Terms
 from pytest_probe.standards.tables import classes_of
@@ -27,7 +28,7 @@ from tests.support.emulated import to_bits
 
 HALF, BRAIN = torch.float16, torch.bfloat16
 Tensor = torch.Tensor
-measure, biases, bias = noise_ratio.measure_noise, noise_ratio.biases, edges.bias
+measure, biases, bias = noise_ratio.measure_noise, noise_ratio.biases, biased.bias
 ROTARY = KERNELS["rotary embedding, rounded between its steps"]
 
 
@@ -260,7 +261,7 @@ def unlike_reference(comparison: Any, stage: Any, beside: AnyArray | None = None
 
 
 # A bias that is not measured beside the kernel's steps, which explain some as well.
-ALONE: Off = (edges, "bias_beside_steps", edges.bias)
+ALONE: Off = (biased, "bias_beside_steps", biased.bias)
 # Of a large call all elements, and no drawn ones alone.
 IN_FULL: Off = (cuts, "LARGE", math.inf)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from tests.evidence.pipelines import PIPELINES, normal
@@ -25,7 +25,7 @@ FAULTS = [(name, fault) for name, pipeline in PIPELINES.items() for fault in pip
 def checker(device: str) -> Checker:
     registry = Registry.default()
     registry.devices["npu"] = Emulated
-    return Checker(Conditions(device=device), registry)
+    return Checker(RunRequest(device=device), registry)
 
 
 def verdicts(

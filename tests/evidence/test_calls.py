@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.frameworks.torch.framework import TorchDevice
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
@@ -25,7 +25,7 @@ def normal(*shape: int, scale: float = 1.0) -> torch.Tensor:
 
 
 def compare(function: Function, reference: Function, *args: Any, api: str, **kwargs: Any) -> tuple[Verdict, ...]:
-    checker = Checker(Conditions(device="cpu"), Registry.default())
+    checker = Checker(RunRequest(device="cpu"), Registry.default())
     return checker.compare(function, reference, args, kwargs, api=api, backward=True)
 
 
@@ -154,7 +154,7 @@ class Elsewhere(TorchDevice):
 def test_another_device_may_take_other_steps() -> None:
     registry = Registry.default()
     registry.devices["elsewhere"] = Elsewhere
-    checker = Checker(Conditions(device="elsewhere"), registry)
+    checker = Checker(RunRequest(device="elsewhere"), registry)
     for size in range(100, 200, 5):
         args = (normal(size, scale=4),)
         found = checker.compare(TanhInSteps.apply, torch.tanh, args, api="Torch.tanh", backward=True)
@@ -167,7 +167,7 @@ def test_a_transposed_convolution_that_pads_by_a_stride(padding: int) -> None:
     generator = torch.Generator().manual_seed(0)
     x, weight = (torch.randn(4, 4, 6, 6, generator=generator).bfloat16() for _ in range(2))
     args = (x, weight, None, padding, 0, padding, 1, (3, 3))
-    checker = Checker(Conditions(device="cpu"), Registry.default())
+    checker = Checker(RunRequest(device="cpu"), Registry.default())
     function = torch.nn.functional.conv_transpose2d
     for verdict in checker.compare(function, function, args, api="Functional.conv_transpose2d", backward=True):
         assert verdict.verdict == "pass", verdict.reason
@@ -314,7 +314,7 @@ def test_a_step_rounds_its_rate_beside_a_counter_in_float32(dtype: torch.dtype) 
     other."""
 
     def stepped(function: Function) -> list[str]:
-        checker = Checker(Conditions(device="cpu"), Registry.default())
+        checker = Checker(RunRequest(device="cpu"), Registry.default())
         api = "Torch._fused_adagrad_"
         found = checker.compare(function, torch._fused_adagrad_, args, settings, api=api)
         return [verdict.verdict for verdict in found]
@@ -620,7 +620,7 @@ def test_long_windows_pass_and_scaled_ones_do_not(count: int, name: str, dtype: 
     def wrong(count: int, dtype: torch.dtype) -> Any:
         return right(count, dtype=dtype) * (1.0 if dtype is torch.float64 else 1.02)
 
-    checker = Checker(Conditions(device="cpu"), Registry.default())
+    checker = Checker(RunRequest(device="cpu"), Registry.default())
     found = [checker.compare(made, right, (count,), {"dtype": dtype}, api=api) for made in (right, wrong)]
     assert found[0][0].verdict in ("warning", "pass")
     assert found[1][0].verdict == "error"

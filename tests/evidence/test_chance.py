@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.registry import Registry
 from tests.support.devices import Emulated
 
@@ -35,7 +35,7 @@ def verdict(
 ) -> str:
     registry = Registry.default()
     registry.devices["other"] = Emulated
-    checker = Checker(Conditions(device=device, allow=(allow,)), registry)
+    checker = Checker(RunRequest(device=device, allow=(allow,)), registry)
     [found] = checker.compare(narrow_only(function, reference), reference, inputs, api=api, key="chance")
     return found.verdict
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from msgspec import Struct
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from tests.support.devices import Emulated
@@ -56,7 +56,7 @@ def inputs(seed: int, dtype: str) -> Tensor:
 def verdict(function: Callable[..., Any], name: str, dtype: str, device: str, seed: int) -> Verdict:
     registry = Registry.default()
     registry.devices["npu"] = Emulated
-    checker = Checker(Conditions(device=device), registry)
+    checker = Checker(RunRequest(device=device), registry)
     [found] = checker.compare(function, FUNCTIONS[name].reference, [inputs(seed, dtype)], key=f"choice.{seed}")
     return found
 
@@ -141,7 +141,7 @@ def of_gradient(name: str, dtype: str, damage: Callable[[Tensor], Tensor] = lamb
     registry.devices["npu"] = Emulated
     weight = torch.randn(50, 16, generator=torch.Generator().manual_seed(1)).to(DTYPES[dtype])
     right = OF_BAGS[name]
-    given = Checker(Conditions(device="npu"), registry).compare(
+    given = Checker(RunRequest(device="npu"), registry).compare(
         lambda w: right(Damaged.apply(w, damage)), right, [weight], key="largest", backward=True
     )
     return given[1]

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.model.comparison import ComparedCase, Comparison, Evidence
 from pytest_probe.model.run import BoundCall
 from pytest_probe.model.verdict import OutputVerdict
@@ -25,7 +25,7 @@ DEVICES = pytest.mark.parametrize("device", ["cpu", "npu"])
 def gradient_verdict(function: Any, reference: Any, x: torch.Tensor, device: str, api: str) -> OutputVerdict:
     registry = Registry.default()
     registry.devices["npu"] = Emulated
-    found = Checker(Conditions(device=device, diagnosed=False), registry).compare(
+    found = Checker(RunRequest(device=device, diagnosed=False), registry).compare(
         function, reference, (x,), api=api, backward=True
     )
     return found[1].outputs[0]

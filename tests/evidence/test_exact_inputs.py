@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.check import Case, Checker, Conditions
+from pytest_probe.check import Case, Checker, RunRequest
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry
@@ -31,7 +31,7 @@ def checked(path: Path, seed: int, device: str = "other", call: Callable[..., An
     case = Case(dump, dump.records[0], "forward", None)
     if call is not None:
         registry.calls[case.api] = call
-    return Checker(Conditions(device=device, inputs="exact", seed=seed, allow=("none",)), registry).run(case).verdict
+    return Checker(RunRequest(device=device, inputs="exact", seed=seed, allow=("none",)), registry).run(case).verdict
 
 
 def of_format(folder: Path, name: str, shape: tuple[int, int, int] = (160, 512, 96)) -> Path:

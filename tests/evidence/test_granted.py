@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from tests.support.devices import Emulated
@@ -19,7 +19,7 @@ DEVICES = pytest.mark.parametrize("device", ["cpu", "npu"])
 def judged(function: Any, reference: Any, given: Any, device: str, **how: Any) -> Verdict:
     registry = Registry.default()
     registry.devices["npu"] = Emulated
-    return Checker(Conditions(device=device, diagnosed=False), registry).compare(function, reference, given, **how)[0]
+    return Checker(RunRequest(device=device, diagnosed=False), registry).compare(function, reference, given, **how)[0]
 
 
 def added(count: int, dtype: torch.dtype, device: str) -> Verdict:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from benchmarks.infinities import cases, wrongly_judged
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.registry import Registry
 from pytest_probe.standards.noise.explanation import OWN_KERNEL
 from tests.evidence.infinities import CASES, INF, ZERO_TIMES, Case, Function, places, spoiled, wrong_answers
@@ -26,7 +26,7 @@ UNDECIDED = {(name, "largest") for name in BESIDE_POLES} | {(BESIDE_POLES[0], "-
 def verdict(case: Case, function: Function, dtype: torch.dtype, device: str) -> tuple[str, str]:
     registry = Registry.default()
     registry.devices["other"] = Emulated
-    checker = Checker(Conditions(device=device, allow=("none",)), registry)
+    checker = Checker(RunRequest(device=device, allow=("none",)), registry)
     [found] = checker.compare(function, case.function, case.inputs(dtype), api=case.api, key="infinities")
     return found.verdict, found.reason
 

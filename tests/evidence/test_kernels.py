@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from tests.evidence.kernels import FAULTS, KERNELS, Kernel, faulty
@@ -16,7 +16,7 @@ SEEDS = pytest.mark.parametrize("seeds", [range(first, first + 5) for first in r
 
 
 def verdicts(kernel: Kernel, seed: int, backward: bool) -> tuple[Verdict, ...]:
-    checker = Checker(Conditions(device="cpu"), Registry.default())
+    checker = Checker(RunRequest(device="cpu"), Registry.default())
     inputs = kernel.inputs(torch.Generator().manual_seed(seed))
     return checker.compare(kernel.function, kernel.reference, inputs, backward=backward, key=f"kernel.{seed}")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.check import Case, Checker, Conditions
+from pytest_probe.check import Case, Checker, RunRequest
 from pytest_probe.frameworks.torch import state
 from pytest_probe.model.device_modes import MODES
 from pytest_probe.model.verdict import OutputVerdict
@@ -130,7 +130,7 @@ def test_flags_count_for_a_wrapper_and_not_for_a_registered_function(
     (record,) = (dump := read_dump(write_dump(tmp_path, entries(f"{name}.0", right, *args)))).records
 
     def verdict() -> str:
-        checker = Checker(Conditions(device="cpu", allow=("auto",), diagnosed=False), registry)
+        checker = Checker(RunRequest(device="cpu", allow=("auto",), diagnosed=False), registry)
         return checker.run(Case(dump, record, "forward"), None).verdict.verdict
 
     registry.calls[name] = rounded
@@ -306,7 +306,7 @@ def causal(multiply: Function) -> Function:
 def test_a_weight_of_1_hides_nothing(how: str, size: float) -> None:
     args = [size * normal(2, 2, 8 + extra, 8)[:, :, :8] for extra in range(3)]
     device, right = causal(product(to_bits(11, how))), causal(torch.matmul)
-    checker = Checker(Conditions(device="cpu", allow=("tf32",)), Registry.default())
+    checker = Checker(RunRequest(device="cpu", allow=("tf32",)), Registry.default())
 
     def outcomes(factor: float) -> list[str]:
         wrong = narrow_only(right, lambda *args: device(*args) * factor)
@@ -327,9 +327,9 @@ def test_sums_lose_their_terms_under_flush_to_zero(wrong: float, verdict: str) -
         return lost.sum(-2).float() + wrong
 
     device = narrow_only(torch.matmul, flushed)
-    refused = Checker(Conditions(device="cpu", allow=("none",)), Registry.default())
+    refused = Checker(RunRequest(device="cpu", allow=("none",)), Registry.default())
     assert refused.compare(device, torch.matmul, (a, b), api="Torch.matmul")[0].verdict == "error"
-    checker = Checker(Conditions(device="cpu", allow=("ftz",)), Registry.default())
+    checker = Checker(RunRequest(device="cpu", allow=("ftz",)), Registry.default())
     assert checker.compare(device, torch.matmul, (a, b), api="Torch.matmul")[0].verdict == verdict
 
 
@@ -341,7 +341,7 @@ def zeroed(x: torch.Tensor) -> torch.Tensor:
 
 
 def under_flush(device: Function, right: Function, args: tuple[torch.Tensor, ...], api: str) -> list[str]:
-    checker = Checker(Conditions(device="cpu", allow=("ftz",)), Registry.default())
+    checker = Checker(RunRequest(device="cpu", allow=("ftz",)), Registry.default())
     return [output.verdict for output in checker.compare(narrow_only(right, device), right, args, api=api)[0].outputs]
 
 
@@ -413,7 +413,7 @@ def flushing() -> Iterator[None]:
 @pytest.mark.parametrize(("added", "verdict"), [(0.0, "pass"), (1e-20, "error")])
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_zeros_where_the_whole_process_flushes(added: float, verdict: str, dtype: torch.dtype) -> None:
-    checker = Checker(Conditions(device="cpu", allow=("none",)), Registry.default())
+    checker = Checker(RunRequest(device="cpu", allow=("none",)), Registry.default())
     x = normal(5, 7).to(dtype)
     found = checker.compare(lambda x: x.floor() + x * added, torch.floor, (x,), api="Torch.floor", backward=True)
     assert found[1].verdict == verdict
@@ -430,7 +430,7 @@ def test_running_statistics_that_are_left_as_they_were_are_no_mode(mode: str) ->
     def device(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
         return right(x, mean.clone(), variance.clone())
 
-    checker = Checker(Conditions(device="cpu", allow=(mode,)), Registry.default())
+    checker = Checker(RunRequest(device="cpu", allow=(mode,)), Registry.default())
     for function, verdict in ((device, "error"), (right, "pass")):
         found = checker.compare(narrow_only(right, function), right, (x, mean, variance))[0]
         written = [output.verdict for output in found.outputs if output.name.startswith("input.")]
@@ -441,6 +441,6 @@ def test_samples_of_a_mode_are_no_jumps() -> None:
     """Samples do not shrink with the inputs' shift; that makes no element unstable."""
     torch.manual_seed(22)
     arguments = (torch.randn(64, 320).half(), torch.randn(320, 64).half())
-    checker = Checker(Conditions(device="cpu", allow=("reduced-reduction",)), Registry.default())
+    checker = Checker(RunRequest(device="cpu", allow=("reduced-reduction",)), Registry.default())
     verdicts = checker.compare(summed(16, torch.float16), matmul, arguments, api="Torch.matmul", key="k")
     assert verdicts[0].verdict == "pass", verdicts[0].reason

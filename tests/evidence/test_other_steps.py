@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from msgspec import Struct
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.registry import Registry
 from tests.support.devices import Emulated
 
@@ -96,7 +96,7 @@ def test_steps_of_another_device(name: str, side: str, verdict: str, dtype: torc
     steps = STEPS[name]
     registry = Registry.default()
     registry.devices["other"] = Emulated
-    checker = Checker(Conditions(device="other", allow=("none",)), registry)
+    checker = Checker(RunRequest(device="other", allow=("none",)), registry)
     found = []
     for seed in range(5):
         args = [narrowed(value, dtype) for value in steps.inputs(torch.Generator().manual_seed(seed))]
@@ -109,7 +109,7 @@ def test_steps_of_another_device(name: str, side: str, verdict: str, dtype: torc
 def test_an_activation_in_steps_is_no_single_kernel(dtype: torch.dtype) -> None:
     registry = Registry.default()
     registry.devices["other"] = Emulated
-    checker = Checker(Conditions(device="other", allow=("none",)), registry)
+    checker = Checker(RunRequest(device="other", allow=("none",)), registry)
     x = torch.randn(37, 69, generator=torch.Generator().manual_seed(0)).to(dtype)
     (alone,) = checker.compare(hard_swish, F.hardswish, (x,), api="Functional.hardswish")
     (composed,) = checker.compare(hard_swish, hard_swish, (x,))
@@ -159,7 +159,7 @@ def test_a_kernel_that_rounds_once_has_no_inner_rounding_in_one_element(
     reference, shapes, otherwise = COMPOSED[name]
     registry = Registry.default()
     registry.devices["other"] = Emulated
-    checker = Checker(Conditions(device=device, allow=("none",)), registry)
+    checker = Checker(RunRequest(device=device, allow=("none",)), registry)
 
     def once(*args: Tensor) -> Tensor:
         return reference(*(each.float() for each in args)).to(dtype)
@@ -201,7 +201,7 @@ def attention_verdicts(function: Callable[..., Tensor], backward: bool) -> list[
     """Without a batch torch's CPU computes attention in float32, and is no witness."""
     registry = Registry.default()
     registry.devices["other"] = Emulated
-    checker = Checker(Conditions(device="other", allow=("none",)), registry)
+    checker = Checker(RunRequest(device="other", allow=("none",)), registry)
     generator = torch.Generator().manual_seed(1)
     args = [torch.randn(4, 300, 64, generator=generator).bfloat16() for _ in range(3)]
     api = "Functional.scaled_dot_product_attention"
@@ -241,7 +241,7 @@ def test_an_attention_of_the_users_rounds_its_weights(
     """Also where two heads share a key, as in grouped-query attention."""
     registry = Registry.default()
     registry.devices["other"] = Emulated
-    checker = Checker(Conditions(device=device), registry)
+    checker = Checker(RunRequest(device=device), registry)
     args = tuple(
         torch.randn(2, count, 64, 64, generator=torch.Generator().manual_seed(each)).to(dtype)
         for each, count in enumerate((4, heads, heads))
@@ -261,7 +261,7 @@ def test_a_scalar_beside_16_bit_has_either_reading_in_a_gradient(
     """addmm's: kernels take beta in float32 or in 16 bit, and each gradient of one call may ask for another reading."""
     registry = Registry.default()
     registry.devices["other"] = Emulated
-    checker = Checker(Conditions(device="other", allow=("none",)), registry)
+    checker = Checker(RunRequest(device="other", allow=("none",)), registry)
     reference = partial(torch.addmm, beta=0.2, alpha=0.6)
     found = []
     for seed in range(4):

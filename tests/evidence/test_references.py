@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from tests.evidence.references import FAULTS, WRITTEN, Function, inputs, kernel
@@ -19,7 +19,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 def verdicts(function: Function, reference: Function, name: str, dtype: str, device: str) -> tuple[Verdict, ...]:
     registry = Registry.default()
     registry.devices["npu"] = Emulated
-    checker = Checker(Conditions(device=device), registry)
+    checker = Checker(RunRequest(device=device), registry)
     given = inputs(WRITTEN[name], getattr(torch, dtype))
     return checker.compare(function, reference, given, backward=True, key=f"reference.{name}")
 
@@ -68,5 +68,5 @@ def test_a_product_that_is_cut_inside_is_found_beside_a_function_of_torchs(
     registry.devices["npu"] = Emulated
     drawn = torch.Generator().manual_seed(7)
     given = [torch.randn(4_000, generator=drawn).to(dtype) for _ in range(3)]
-    (verdict,) = Checker(Conditions(device=device), registry).compare(kernel, torch.addcmul, given, key="cut")
+    (verdict,) = Checker(RunRequest(device=device), registry).compare(kernel, torch.addcmul, given, key="cut")
     assert verdict.verdict == expected

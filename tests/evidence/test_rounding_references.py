@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from tests.support.devices import Emulated
@@ -89,7 +89,7 @@ def judged(
 def compared(device: str, function: Any, reference: Any, given: Sequence[Tensor], **how: Any) -> tuple[Verdict, ...]:
     registry = Registry.default()
     registry.devices["npu"] = Emulated
-    return Checker(Conditions(device=device), registry).compare(function, reference, given, **how)
+    return Checker(RunRequest(device=device), registry).compare(function, reference, given, **how)
 
 
 @PLACES

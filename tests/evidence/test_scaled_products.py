@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_probe.check import Case, Checker, Conditions
+from pytest_probe.check import Case, Checker, RunRequest
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry
@@ -30,7 +30,7 @@ def judged(folder: Path, call: Product, kernel: Kernel, device: str = "other", a
     registry.devices["other"] = Emulated
     registry.calls[call.api] = kernel
     dump = read_dump(scaled.write(folder, call, kernel(*call.args)))
-    checker = Checker(Conditions(device=device, allow=(allow,)), registry)
+    checker = Checker(RunRequest(device=device, allow=(allow,)), registry)
     return checker.run(Case(dump, dump.records[0], "forward", None)).verdict
 
 
@@ -203,7 +203,7 @@ def test_every_recipe_is_judged(tmp_path: Path, name: str, device: str) -> None:
 def test_a_recipe_that_torchs_cpu_has_not_is_no_error(tmp_path: Path, name: str) -> None:
     call = scaled.product(name, 0)
     dump = read_dump(scaled.write(tmp_path, call, scaled.kernel()(*call.args)))
-    checker = Checker(Conditions(device="cpu"), Registry.default())
+    checker = Checker(RunRequest(device="cpu"), Registry.default())
     verdict = checker.run(Case(dump, dump.records[0], "forward", None)).verdict
     if name in ("tensor-wise", "row-wise"):
         assert verdict.verdict == "pass"

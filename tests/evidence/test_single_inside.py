@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.registry import Registry
 from tests.support.devices import Emulated
 
@@ -39,7 +39,7 @@ def rms_norm(x: Tensor, shape: tuple[int, ...], weight: Tensor, eps: float) -> T
 def outcomes(place: str, function: Any, reference: Any, args: list[Any], api: str) -> list[str]:
     registry = Registry.default()
     registry.devices["other"] = Emulated
-    checker = Checker(Conditions(device=place, allow=("none",)), registry)
+    checker = Checker(RunRequest(device=place, allow=("none",)), registry)
     return [found.verdict for found in checker.compare(function, reference, args, api=api, backward=True)]
 
 

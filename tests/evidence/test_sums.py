@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from tests.evidence.sums import CASES, FAULTS, in_turn, normal
@@ -25,7 +25,7 @@ Function = Callable[..., Any]
 def verdict(function: Function, reference: Function, inputs: Any, device: str, api: str = "") -> Verdict:
     registry = Registry.default()
     registry.devices["other"] = Emulated
-    checker = Checker(Conditions(device=device, allow=("none",)), registry)
+    checker = Checker(RunRequest(device=device, allow=("none",)), registry)
     [found] = checker.compare(function, reference, inputs, api=api, key="sums")
     return found
 
@@ -152,7 +152,7 @@ def test_a_gradient_that_is_a_sum_in_turn_is_a_warning_and_a_lost_row_an_error(d
     def worst() -> str:
         registry = Registry.default()
         registry.devices["other"] = Emulated
-        checker = Checker(Conditions(device=device, allow=("none",)), registry)
+        checker = Checker(RunRequest(device=device, allow=("none",)), registry)
         found = checker.compare(function, reference, [normal(3000, 1), normal(1)], key="sums", backward=True)
         return max((verdict.verdict for verdict in found), key=["pass", "warning", "error"].index)
 

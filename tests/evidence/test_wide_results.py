@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.registry import Registry
 from tests.support.devices import Emulated
 
@@ -83,7 +83,7 @@ DEVICES = pytest.mark.parametrize("device", ["cpu", "other"])
 def verdict(kernel: Function, reference: Function, dtype: torch.dtype, device: str) -> str:
     registry = Registry.default()
     registry.devices["other"] = Emulated
-    checker = Checker(Conditions(device=device, allow=("none",)), registry)
+    checker = Checker(RunRequest(device=device, allow=("none",)), registry)
     x = torch.randn(32, 64, generator=torch.Generator().manual_seed(1)).to(dtype) * 2
     # The reference takes its dtypes from the arguments, so that it says nothing of the result's.
     [found] = checker.compare(kernel, reference, [x], key="wide results", dtype=False)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.inputs import draws, generated, moments
+from pytest_probe.inputs import draws, generated, recorded_statistics
 from pytest_probe.inputs.draws import Draw, Uniforms, round_to_dtype, whole
 from pytest_probe.inputs.generated import draw, generate, generate_in
 from pytest_probe.inputs.planted import plant, supposed, values_like
@@ -61,7 +61,7 @@ def stream(seed: int = 0, before: int = 0) -> np.random.Generator:
 
 def cut(monkeypatch: pytest.MonkeyPatch, large: int, cores: int = 1) -> None:
     """Numbers from so many on are drawn block by block, on so many cores."""
-    for module in (draws, generated, moments):
+    for module in (draws, generated, recorded_statistics):
         monkeypatch.setattr(module, "LARGE", large)
     monkeypatch.setattr(draws, "usable_cores", lambda: cores)
     monkeypatch.setattr(draws, "_TURN", 1)
@@ -131,7 +131,7 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch, law: str) -> No
 @pytest.mark.parametrize("law", EXACT)
 def test_laws_without_sums_give_the_same_bits(monkeypatch: pytest.MonkeyPatch, law: str) -> None:
     spec = EXACT[law]
-    for module in (draws, moments):
+    for module in (draws, recorded_statistics):
         monkeypatch.setattr(module, "BLOCK", 10 * SIZE)
     rng = stream()
     wanted, after = round_to_dtype(generate(spec, rng), spec.dtype), rng.random()
@@ -144,9 +144,9 @@ def test_laws_without_sums_give_the_same_bits(monkeypatch: pytest.MonkeyPatch, l
 
 def test_a_generator_that_does_not_count_draws_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cut(monkeypatch, 1000)
-    wanted = moments.Statistics(-4.5, 4.0, 0.1, math.sqrt(SIZE))
-    assert not isinstance(moments.drawn(np.random.default_rng(0), SIZE, wanted), Draw)
-    assert isinstance(moments.drawn(stream(), SIZE, wanted), Draw)
+    wanted = recorded_statistics.Statistics(-4.5, 4.0, 0.1, math.sqrt(SIZE))
+    assert not isinstance(recorded_statistics.drawn(np.random.default_rng(0), SIZE, wanted), Draw)
+    assert isinstance(recorded_statistics.drawn(stream(), SIZE, wanted), Draw)
 
 
 def test_a_large_sample_has_its_statistics(monkeypatch: pytest.MonkeyPatch) -> None:

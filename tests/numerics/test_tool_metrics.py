@@ -65,7 +65,7 @@ def test_equals_the_plain_formulas(family: str, name: str, size: int, seed: int,
     rule = CONVENTIONS[family](name)
     actual, expected = noisy(name, size, seed, special)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pytest_probe.numerics.accumulators.BLOCK", block)
+        patch.setattr("pytest_probe.numerics.one_pass_totals.BLOCK", block)
         patch.setattr("pytest_probe.numerics.tool_metrics.BLOCK", block)
         found = measure(actual, expected, rule)
     same(found, naive(actual, expected, rule))

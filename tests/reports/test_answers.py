@@ -96,18 +96,18 @@ def test_the_files_have_all_rows(tmp_path: Path) -> None:
     assert json.loads(content.read_text()) == {"schema": 1, "answers": [
         {"question": "A against B", "api": "F.linear", "dtype": "float32", "direction": "forward", "cases": 1,
          "outcomes": {"rounding": 1}, "shares": {"equal_bits": [50, 100]}, "totals": {"nearer_A": 1},
-         "most": {"ulp_max": "inf"}, "words": {}},
+         "most": {"ulp_max": "inf"}, "messages": {}},
         {"question": "relation.batch", "api": "F.linear", "dtype": "float32", "direction": "forward", "cases": 2,
          "outcomes": {"kept": 2}, "shares": {"holds": [2, 2]}, "totals": {}, "most": {},
-         "words": {"so": [1, "F.linear.0.forward"]}},
+         "messages": {"so": [1, "F.linear.0.forward"]}},
         {"question": "relation.out", "api": "F.linear", "dtype": "float32", "direction": "forward", "cases": 1,
-         "outcomes": {"not checked": 1}, "shares": {}, "totals": {}, "most": {}, "words": {}},
+         "outcomes": {"not checked": 1}, "shares": {}, "totals": {}, "most": {}, "messages": {}},
     ]}  # fmt: skip
     with found.open(encoding="utf-8-sig") as file:
         first, second, _ = csv.DictReader(file)
     assert (first["rounding"], first["equal_bits share"], first["equal_bits of"]) == ("1", "0.5", "100")
     assert (first["ulp_max"], first["nearer_A"], first["kept"]) == ("inf", "1", "")
-    assert (second["kept"], second["holds share"], second["words"]) == ("2", "1.0", "so")
+    assert (second["kept"], second["holds share"], second["messages"]) == ("2", "1.0", "so")
 
 
 @pytest.mark.parametrize("results", [(), (result(0),)])

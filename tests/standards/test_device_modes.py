@@ -13,7 +13,7 @@ from pytest_probe.model.device_modes import MODES
 from pytest_probe.numerics.dtypes import AnyArray, widen
 from pytest_probe.numerics.ulp import truncated
 from pytest_probe.standards.auto import Auto
-from pytest_probe.standards.device_modes import emulations, short
+from pytest_probe.standards.device_modes.allowed import emulations, short
 from pytest_probe.standards.device_modes.signature import fitted_factor, shares
 from pytest_probe.standards.noise.standard import NoiseStandard
 from tests.support.asking import comparison, normal

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.check import Checker, Conditions, judging
+from pytest_probe.check import Checker, RunRequest, judging
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from pytest_probe.standards.diagnosis import diagnose
@@ -28,7 +28,7 @@ def wrong(x: torch.Tensor, **kwargs: Any) -> torch.Tensor:
 
 
 def verdicts(function: Callable[..., Any], x: torch.Tensor, api: str, **kwargs: Any) -> list[Verdict]:
-    checker = Checker(Conditions(device="cpu", allow=("none",)), Registry.default())
+    checker = Checker(RunRequest(device="cpu", allow=("none",)), Registry.default())
     reference = right if function in (right, wrong) else halved
     return list(checker.compare(function, reference, [x], kwargs, api=api, backward=True))
 

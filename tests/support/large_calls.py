@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_probe.check import Checker, Conditions, judging
+from pytest_probe.check import Checker, RunRequest, judging
 from pytest_probe.check.large import cuts, pieces
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.registry import Registry
@@ -35,6 +35,6 @@ def outputs(
 ) -> dict[str, OutputVerdict]:
     registry = Registry.default()
     registry.devices["npu"] = Emulated
-    checker = Checker(Conditions(device=device), registry)
+    checker = Checker(RunRequest(device=device), registry)
     found = checker.compare(function, reference, given, key="call", backward=backward, api=api)
     return {output.name: output for verdict in found for output in verdict.outputs}

@@ -139,7 +139,7 @@ FAULTS: Mapping[str, Fault] = {
     "write behind": Fault("guard", "Functional.relu", lambda: writes_behind_its_output, F.relu),
     "write before": Fault("guard", "Functional.relu", lambda: writes_before_its_input, F.relu),
     "read behind": Fault("guard", "Functional.softmax", lambda: reads_behind_its_input, F.softmax, (-1,)),
-    "tail": Fault("fresh", "Functional.relu", lambda: leaves_its_tail, F.relu),
+    "tail": Fault("all-written", "Functional.relu", lambda: leaves_its_tail, F.relu),
     "address": Fault("again", "Functional.softmax", Cached, F.softmax, (-1,)),
     "split": Fault("batch", "Functional.softmax", lambda: splits_by_batch, F.softmax, (-1,)),
     "order": Fault("order", "Functional.softmax", Ordered, F.softmax, (-1,)),

@@ -23,7 +23,8 @@ from pytest_probe.capture.mindspore.names import CLASSES, functions, writing_met
 from pytest_probe.capture.mindspore.values import Values, is_of_kernel
 from pytest_probe.capture.patched_functions import ReplacedCalls, ReplacedModules, ReplacedTiming, ReplacingHooks
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
-from pytest_probe.capture.recorder import COMPILED, Recorder, Scope
+from pytest_probe.capture.recorder import COMPILED, Recorder
+from pytest_probe.capture.scope import Scope
 from pytest_probe.capture.snapshot import NamedEntry
 from pytest_probe.frameworks.mindspore.arrays import FLOATS, name_of
 

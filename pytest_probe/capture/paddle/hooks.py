@@ -29,7 +29,8 @@ from pytest_probe.capture.patched_functions import (
 )
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.profiling.track import WaitingClock
-from pytest_probe.capture.recorder import COMPILED, Scope
+from pytest_probe.capture.recorder import COMPILED
+from pytest_probe.capture.scope import Scope
 from pytest_probe.capture.snapshot import Json, NamedEntry, PlainEntry, Tree
 from pytest_probe.frameworks.paddle.arrays import SIZES, is_float
 

@@ -14,15 +14,15 @@ if "PYTEST_PROBE_CAPTURE_CHILDREN" in os.environ:
     try:
         import json
 
-        _told = json.loads(os.environ["PYTEST_PROBE_CAPTURE_CHILDREN"])
-        if _told["python"] == [sys.prefix, sys.version]:
+        _settings = json.loads(os.environ["PYTEST_PROBE_CAPTURE_CHILDREN"])
+        if _settings["python"] == [sys.prefix, sys.version]:
             # Last: what the environment finds by itself comes first.
             sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(_here))))
             try:
                 from pytest_probe.capture import children
             finally:
                 sys.path.pop()
-            children.follow(_told)
+            children.follow(_settings)
     except Exception as error:
         _reason = type(error).__name__ + ": " + str(error)
         sys.stderr.write("pytest-probe: this process is not recorded (" + _reason + ")\n")

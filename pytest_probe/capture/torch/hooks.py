@@ -21,7 +21,8 @@ from pytest_probe.capture.bindings import Function, patched
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import ASKING_CODE, Args, Calling, CallStacks, Kwargs, remove_our_frames
 from pytest_probe.capture.hooks import CallHooks, Rule, functions, modules
-from pytest_probe.capture.recorder import Recorder, Scope
+from pytest_probe.capture.recorder import Recorder
+from pytest_probe.capture.scope import Scope
 from pytest_probe.capture.snapshot import ForwardEntry, Json, NamedEntry, PlainEntry, Seen, Tree, seen_tensors
 from pytest_probe.capture.torch.functions import TAKEN, Uninitialised, wrapped
 from pytest_probe.capture.torch.gradients import (

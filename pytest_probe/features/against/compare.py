@@ -284,6 +284,6 @@ def _replicas(ranks: Sequence[Side], whole: Side, made: Callable[[Side], Set[str
                 continue
             one, two = (compared(tensor, whole.inputs[name]) for tensor in (tensors.a, tensors.b))
             wrong = rank if two.equal else ranks[0]
-            if one.is_told and two.is_told and one.equal != two.equal and name not in made(wrong):
+            if one.is_recorded and two.is_recorded and one.equal != two.equal and name not in made(wrong):
                 return f"{name} of ranks {number} and 0; the other side has it as rank {number if one.equal else 0}"
     return ""

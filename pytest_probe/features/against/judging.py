@@ -13,7 +13,7 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.check.pair_metrics import INCOMPARABLE, pair_of, said
+from pytest_probe.check.pair_metrics import INCOMPARABLE, describe_pair, pair_of
 from pytest_probe.features.against.sides import TENSORS, Side, TensorPair, compared
 from pytest_probe.features.against.standards import CLOSENESS, Closeness
 from pytest_probe.model.pairing import Paired, SideName, Status
@@ -217,7 +217,7 @@ class Pair(Struct, frozen=True, dict=True):
         # A function may enlarge a difference that statistics do not show.
         if not self.inputs.equal and worst.gap <= _SUSPECT:
             return self._made("inherited", notes=["not replayed: a dump has statistics alone"])
-        words = f"statistics differ by {worst.gap:.3g} times what roundings explain ({worst.words()})"
+        words = f"statistics differ by {worst.gap:.3g} times what roundings explain ({worst.describe()})"
         if not self.inputs.pairs:
             return self._suspected("differs", f"suspect: {name}: {words}; no inputs are known")
         return self._suspected("own", f"suspect: {name}: inputs agree, and {words}")
@@ -276,7 +276,7 @@ class Pair(Struct, frozen=True, dict=True):
             dtype=next((verdict.dtype for verdict in sides.values() if verdict.dtype), ""),
             outputs=tuple(self._rows(failed)),
             arguments=next((verdict.arguments for verdict in of_wrong), ()),
-            notes=(said(paired), *filter(None, (self.note, *notes)), *remarks),
+            notes=(describe_pair(paired), *filter(None, (self.note, *notes)), *remarks),
         )
         return Found(verdict, paired)
 

@@ -244,7 +244,7 @@ class Against(Feature):
             record=record,
             direction=both.direction,
             dtype=None,
-            words=None,
+            dtype_keyword=None,
             question=PairedCalls(self, both),
         )
 

@@ -170,7 +170,7 @@ class TensorPair(Struct, frozen=True):
         """As gap, whatever the basis is; None without statistics."""
         return statistics_gap(self.a.spec, self.b.spec)
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """The statistics that differ, of both sides."""
         known = (row for row in _in_common(self.a.spec, self.b.spec) if row[1] != row[2])
         return ", ".join(f"{name} {one:.7g} and {other:.7g}" for name, one, other in known)
@@ -178,10 +178,10 @@ class TensorPair(Struct, frozen=True):
     @property
     def agrees(self) -> bool:
         """Is it equal, or as near as equal tensors' statistics are? So is what neither dump says anything of."""
-        return self.equal or self.basis == "nothing" or (self.found is None and self.gap <= 1 and self.is_told)
+        return self.equal or self.basis == "nothing" or (self.found is None and self.gap <= 1 and self.is_recorded)
 
     @property
-    def is_told(self) -> bool:
+    def is_recorded(self) -> bool:
         """Do the dumps have it in one shape, and dtypes that can be compared?"""
         return self.basis not in ("shapes", "dtypes")
 
@@ -284,13 +284,13 @@ class Producers:
         for place, record in enumerate(dump.records):
             with suppress(RecordError):
                 for spec in dump.decode(record).output_specs():
-                    for key in (_told(spec), _memory(spec)):
+                    for key in (_statistics(spec), _memory(spec)):
                         if key is not None:
                             self._made.setdefault(key, []).append(place)
 
     def of(self, record: Record) -> dict[str, str]:
         """The inputs that hold what an earlier call gave, each with the entry that gave it last."""
-        return dict(self._of(record, _told))
+        return dict(self._of(record, _statistics))
 
     def makers(self, record: Record) -> dict[str, str]:
         """These, and inputs that lie where a result of an earlier call lay: attributes as `.mT` make views."""
@@ -308,7 +308,7 @@ class Producers:
                     yield name, f"{self._dump.records[places[before - 1]].name}.forward"
 
 
-def _told(spec: TensorSpec) -> _Key:
+def _statistics(spec: TensorSpec) -> _Key:
     """What the dump tells of a tensor's values; None where that is nothing."""
     numbers = (repr(number) if number is not None else None for number in (spec.max, spec.min, spec.mean, spec.norm))
     told = (*numbers, spec.checksum or None)

@@ -52,7 +52,7 @@ def _other_statistics(pair: TensorPair) -> str:
     return (
         ""
         if gap is None or gap <= 1
-        else f"statistics differ by {gap:.3g} times what roundings explain ({pair.words()})"
+        else f"statistics differ by {gap:.3g} times what roundings explain ({pair.describe()})"
     )
 
 
@@ -87,7 +87,7 @@ _PREFIXES = {"pytorch": "torch"}
 
 def line_of(side: Side) -> int:
     """Where a dump tells of a call; 0 where its format has no lines."""
-    places = (value.spec.place for _, value in _shown(side) if isinstance(value, Tensor))
+    places = (value.spec.place for _, value in _inputs_and_outputs(side) if isinstance(value, Tensor))
     found = _LINE.fullmatch(next(places, ""))
     return int(found[1]) if found else 0
 
@@ -95,8 +95,8 @@ def line_of(side: Side) -> int:
 def rows_of(a: Side, b: Side | None, equal: Set[str] = frozenset()) -> Iterator[TableRow]:
     """Of each tensor and number of A: what came in, and what went out. b: None where B has no such call; equal: the
     names of tensors whose values are known to be equal."""
-    other = {} if b is None else dict(_shown(b))
-    for name, value in _shown(a):
+    other = {} if b is None else dict(_inputs_and_outputs(b))
+    for name, value in _inputs_and_outputs(a):
         one = _described(a, name, value)
         if b is None or name not in other:
             yield TableRow(one)
@@ -106,7 +106,7 @@ def rows_of(a: Side, b: Side | None, equal: Set[str] = frozenset()) -> Iterator[
         yield _measured(row, (a, value), (b, value if name in equal else other[name])) if any(is_known) else row
 
 
-def _shown(side: Side) -> Iterator[tuple[str, Any]]:
+def _inputs_and_outputs(side: Side) -> Iterator[tuple[str, Any]]:
     """The values of one direction alone: a backward has the inputs of its forward as well."""
     for name, value in (*side.inputs.items(), *side.outputs.items()):
         forward = not name.startswith(("incoming.", "grad."))

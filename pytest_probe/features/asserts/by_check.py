@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import FrameType
 
 from pytest_probe import frameworks
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.features.asserts.failed import CASTS, FailedAssert, source_of, value_of
 from pytest_probe.registry import Registry
 from pytest_probe.user_errors import allowing_refusal
@@ -111,7 +111,7 @@ def cause_by_check(failed: FailedAssert) -> str:
         given = failed.actual
     with allowing_refusal():
         # What the test got is judged, and its function not called again.
-        checker = Checker(Conditions(device=str(getattr(given, "device", "cpu"))), Registry.default())
+        checker = Checker(RunRequest(device=str(getattr(given, "device", "cpu"))), Registry.default())
         found = checker.compare(lambda *_, **__: given, reference, args, kwargs, dtype=False)
         causes = (output.diagnosis.cause for output in found[0].outputs if output.diagnosis is not None)
         return next(causes, "")

@@ -11,11 +11,11 @@ from typing import Any
 
 from pytest_probe.errors import MissingSetting, SettingsError
 from pytest_probe.export import measured as logs
-from pytest_probe.export.compare import ComparedRow, compare, compared_files, is_paddleapex
+from pytest_probe.export.compare_outputs import DIRECT_RULES, ComparedCall, compare_folders, direct_files
 from pytest_probe.export.details import check_same_dump, early_end, read_rows
-from pytest_probe.export.direct import DIRECT_RULES, ComparedCall, compare_folders, direct_files
 from pytest_probe.export.measured import MEMORY, SUMMARY, TIMES
 from pytest_probe.export.output_folders import output_folder
+from pytest_probe.export.three_party import ComparedRow, compare, compared_files, is_paddleapex
 from pytest_probe.features.benchmark import times
 from pytest_probe.model.verdict import PASS_SELF
 from pytest_probe.reports.results_file import refused, write_rows

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.export.compare import MISSING, NOTHING, judge
+from pytest_probe.export.three_party import MISSING, NOTHING, judge
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.plugin.feature import Feature, Summary
 from pytest_probe.plugin.item_verdict import ItemVerdict
@@ -26,7 +26,7 @@ _LISTED = 20
 
 class AgainstBenchmark(Feature):
     traits = frozenset({"needs run"})
-    conditions: Mapping[str, bool] = {"measured": True}
+    request: Mapping[str, bool] = {"measured": True}
 
     def __init__(self, probe: ProcessSession) -> None:
         super().__init__(probe)

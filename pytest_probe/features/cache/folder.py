@@ -65,7 +65,7 @@ class _StoredResult(msgspec.Struct, frozen=True):
 
     arrays: dict[str, _StoredArray]
     plain: dict[str, tuple[str, str]]
-    told: msgspec.Raw
+    other: msgspec.Raw
 
 
 class _Listed(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ class Entry:
         try:
             arrays = {name: self._array(stored) for name, stored in found.arrays.items()}
             plain = {name: _PLAIN_TYPES[kind][1](text) for name, (kind, text) in found.plain.items()}
-            return CachedResult({**arrays, **plain}, msgspec.json.decode(found.told))
+            return CachedResult({**arrays, **plain}, msgspec.json.decode(found.other))
         except (ValueError, TypeError, KeyError, msgspec.DecodeError):
             return None
 
@@ -149,8 +149,8 @@ class Part(Struct):
         arrays = {name: value for name, value in kept.values.items() if isinstance(value, np.ndarray)}
         others = {name: value for name, value in kept.values.items() if name not in arrays}
         plain = {name: (type(value).__name__, _text(value)) for name, value in others.items()}
-        told = msgspec.Raw(msgspec.json.encode(kept.told))
-        self.listed[label] = _StoredResult({name: self._write(each) for name, each in arrays.items()}, plain, told)
+        other = msgspec.Raw(msgspec.json.encode(kept.other))
+        self.listed[label] = _StoredResult({name: self._write(each) for name, each in arrays.items()}, plain, other)
 
     def _write(self, array: AnyArray) -> _StoredArray:
         order = tuple(sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis])))

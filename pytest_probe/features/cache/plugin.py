@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from pytest_probe import frameworks
-from pytest_probe.check.conditions import Setup
+from pytest_probe.check.engines import Engines
 from pytest_probe.check.reference_cache import CachedResult, Keep, Made
 from pytest_probe.features.cache.folder import Entry, Folder, Part
 from pytest_probe.features.cache.keys import Unkeyed, build_of, digest, digest_of_array, package_digest
@@ -182,25 +182,25 @@ class Cache:
         # Libraries read it when they begin; frameworks add to it for their own children while they run.
         self._variables = frameworks.environment()
 
-    def results(self, setup: Setup, case: Case) -> _CachedResults | None:
+    def results(self, engines: Engines, case: Case) -> _CachedResults | None:
         """See check.reference_cache.ReferenceCache."""
-        kernels = setup.framework.registered_kernels(setup.reference.place)
+        kernels = engines.framework.registered_kernels(engines.reference.place)
         if kernels is None:
             return None
         # What numbers of the reference depend on in addition to the call: float64's last digits differ between
         # processors, and with the number of threads. It is read again for each case, since a hook may set threads.
-        framework = setup.framework.describe()
+        framework = engines.framework.describe()
         framework_facts = [framework.get(name, "") for name in ("framework", "version", "threads")]
-        places = [setup.framework.hardware(place) for place in ("cpu", setup.reference.place)]
-        package = setup.framework.package
+        places = [engines.framework.hardware(place) for place in ("cpu", engines.reference.place)]
+        package = engines.framework.package
         libraries = package_digest(), np.__version__, ml_dtypes.__version__
         facts = *libraries, framework_facts, places, self._variables, build_of(package)
         begins = digest((*facts, kernels, case.direction), digest_of_array)
-        return _CachedResults(self._folder, self._digests, begins, setup.framework.random_state, package)
+        return _CachedResults(self._folder, self._digests, begins, engines.framework.random_state, package)
 
 
 class References(Feature):
     @property
-    def conditions(self) -> Mapping[str, Cache]:
+    def request(self) -> Mapping[str, Cache]:
         assert self.probe.settings.cache is not None
         return {"cache": Cache(*self.probe.settings.cache)}

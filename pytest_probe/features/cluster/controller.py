@@ -35,7 +35,7 @@ from pytest_probe.plugin.run_dumps import address
 from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, passed, result_of, say, workers_describe_devices
 from pytest_probe.reports.results_file import lines_of, results_in
-from pytest_probe.reports.running import CRASH
+from pytest_probe.reports.running_case import CRASH
 from pytest_probe.reports.terminal import count
 from pytest_probe.settings import blamed
 from pytest_probe.system import archive
@@ -90,7 +90,7 @@ class Cluster:
         self._losses = Counter[str]()
         self._trouble = ""
         # What processes wrote to stderr: each text once, since others die of the same.
-        self._told = set[str]()
+        self._printed = set[str]()
         self._quiet, self._looks_at = 0, 0.0
 
     def devices(self) -> list[dict[str, str]]:
@@ -219,9 +219,9 @@ class Cluster:
         if isinstance(message, Described):
             self._described(shard, node, message)
         elif isinstance(message, Died):
-            if message.said and message.said not in self._told:
-                self._told.add(message.said)
-                _say(message.said)
+            if message.stderr and message.stderr not in self._printed:
+                self._printed.add(message.stderr)
+                _say(message.stderr)
             if (verdict := message.verdict) is not None:
                 noted = replace(verdict, notes=(*verdict.notes, *filter(None, [remark])))
                 self._decide(message.item, noted, message.device)

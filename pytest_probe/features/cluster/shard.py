@@ -34,7 +34,7 @@ from pytest_probe.options import NAMED
 from pytest_probe.plugin.device_reports import Described
 from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE
 from pytest_probe.reports.results_file import digest
-from pytest_probe.reports.running import Ending, by_limit, file_of, memory_kills, read_running, verdict_on
+from pytest_probe.reports.running_case import Ending, by_limit, file_of, memory_kills, read_running, verdict_on
 from pytest_probe.reports.terminal import count
 from pytest_probe.settings import Settings
 from pytest_probe.system import archive
@@ -74,12 +74,12 @@ class Start(Struct, frozen=True):
 
 class Died(Struct, frozen=True):
     """A process died. verdict: on the item that it ran, None where that runs again or there was none; device is its
-    device as the run names it, said what it wrote to stderr last."""
+    device as the run names it, stderr the last that it wrote there."""
 
     item: str
     verdict: Verdict | None
     device: str | None
-    said: str
+    stderr: str
 
 
 # What the controller hears of a shard. Of an item that ended: its node id; pickled its reports, as pytest serialises
@@ -164,7 +164,7 @@ def run_shard(
         while (ending := _run(replace(start, worker=worker, items=tuple(left)), folder, check, heard)) is not None:
             running = read_running(file)
             file.unlink(missing_ok=True)
-            verdict, said = None, _said(folder)
+            verdict, said = None, _stderr(folder)
             if running.item in left:
                 idle = 0
                 kills[running.item] += ending.killed
@@ -178,14 +178,14 @@ def run_shard(
                 idle += 1
             say([Died(running.item, verdict, device.name, said)])
             if idle == _IDLE_DEATHS:
-                trouble = f"the process on node {node} died {ending.words} between cases: {_last_line(said)}"
+                trouble = f"the process on node {node} died {ending.description} between cases: {_last_line(said)}"
                 if device == Described():  # so will the process of each other shard on this node
                     heard([Described(trouble=trouble)])
                 raise RuntimeError(trouble)
             if verdict is not None and not left:
                 break
         if left:
-            why = _last_line(_said(folder)) or "its pytest stopped, or did not collect them"
+            why = _last_line(_stderr(folder)) or "its pytest stopped, or did not collect them"
             raise RuntimeError(f"{count(len(left), 'item')} of a shard did not run on node {node}: {why}")
 
 
@@ -262,7 +262,7 @@ def _messages(pipe: Connection[Any, Any]) -> Iterator[list[Any]]:
     yield found
 
 
-def _said(folder: Path) -> str:
+def _stderr(folder: Path) -> str:
     """The end of what the process wrote to stderr."""
     with (folder / "stderr").open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))

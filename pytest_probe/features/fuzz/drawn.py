@@ -140,12 +140,12 @@ def arguments_text(api: str, arguments: Arguments) -> str:
 
 def _call_text(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """A call in one line: "softmax(float32[3, 17] ties, dim=-1)"."""
-    words = [_shown(value) for value in args]
-    words += [f"{name}={_shown(value)}" for name, value in kwargs.items()]
+    words = [_displayed(value) for value in args]
+    words += [f"{name}={_displayed(value)}" for name, value in kwargs.items()]
     return f"{api.rpartition('.')[2]}({', '.join(words)})"
 
 
-def _shown(value: Any) -> str:
+def _displayed(value: Any) -> str:
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_shown, value))}]"
+        return f"[{', '.join(map(_displayed, value))}]"
     return str(value) if isinstance(value, (DrawnTensor, _Words)) else repr(value)

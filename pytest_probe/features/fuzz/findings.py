@@ -66,9 +66,9 @@ def _literal_script(checker: Checker, target: Target, found: JudgedCall, directi
         dtype = next(iter(floats_of(reference.leaves).values()), np.dtype(np.float32))
         for name in reference.run.differentiable:
             like = np.empty(reference.run.outputs[name].shape, dtype)
-            incoming[name] = generated(case, name, like, checker.conditions.seed)
+            incoming[name] = generated(case, name, like, checker.request.seed)
     wanted = sorted(reference.wanted.names) if incoming and reference.wanted is not None else []
-    device = checker.setup_of(target.framework).device_name
+    device = checker.engines_of(target.framework).device_name
     title, candidate = f"{case.id}: {reason}", reference.candidate
     call = LiteralCall(title, device, candidate.path, candidate.arguments, wanted, incoming)
     return reference.framework.literal_script(call)
@@ -111,7 +111,7 @@ def search_result(trials: Trials, templates: Sequence[Template], effort: Effort,
             call = LiteralCall(title, device, candidate.path, candidate.arguments, wanted, incoming, actual)
             script = reference.framework.literal_script(call)
         numbers = Finding(target.api, found.arguments, direction, verdict, incoming, script)
-    standard, contracts = shown.conditions.standard, []
+    standard, contracts = shown.request.standard, []
     for kind, first in list(findings.contracts.items())[:_CONTRACTS]:
         # The first call that breaks that contract, shrunk by a search for it alone, which meets it as the first search
         # did. Kept in no database: the next run would take it for wrong numbers.

@@ -31,7 +31,7 @@ from pytest_probe.plugin.reproduce import NOT_SAVED
 from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.plugin.xdist import is_controller
 from pytest_probe.reports import terminal
-from pytest_probe.reports.running import fatal_calls_of
+from pytest_probe.reports.running_case import fatal_calls_of
 from pytest_probe.selection import Selection
 from pytest_probe.system.text import printable_line
 from pytest_probe.user_errors import first_line

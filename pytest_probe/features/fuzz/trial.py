@@ -88,14 +88,14 @@ class JudgedCall(Struct, frozen=True):
 
 class Trials(Struct, frozen=True):
     """Judges the calls of one search. announced gives the context in which a call is made. It limits the call's time,
-    and lets a process that survives know which call it is; further judges it as features do. fatal are the calls that
-    have ended a process, by key; met are fatal calls that were drawn again."""
+    and lets a process that survives know which call it is; judge_drawn_call judges it as features do. fatal are the
+    calls that have ended a process, by key; met are fatal calls that were drawn again."""
 
     checker: Checker
     target: Target
     announced: _Announced = lambda call: nullcontext()
     fatal: Mapping[str, FatalCall] = field(default_factory=dict)
-    further: Callable[[CaseOutcome], CaseOutcome] = lambda checked: checked
+    judge_drawn_call: Callable[[CaseOutcome], CaseOutcome] = lambda checked: checked
     met: dict[str, JudgedCall] = field(default_factory=dict)
 
     def judged(self, call: Call, arguments: Arguments, text: str = "") -> JudgedCall:
@@ -111,7 +111,7 @@ class Trials(Struct, frozen=True):
             return self.met[key]
         announced = AnnouncedCall(key, text or arguments_text(self.target.api, arguments))
         with self.announced(announced):
-            forward = self.further(self.checker.run(self.target.case(call, arguments, "forward")))
+            forward = self.judge_drawn_call(self.checker.run(self.target.case(call, arguments, "forward")))
         forward = forward if self.target.ulp is None else _by_ulp(forward, self.target.ulp)
         if forward.verdict.verdict == "skip":
             kind, reason = forward.verdict.kind, forward.verdict.reason
@@ -122,7 +122,7 @@ class Trials(Struct, frozen=True):
         if asked and forward.forward is not None:
             with self.announced(replace(announced, direction="backward")):
                 case = structs.replace(forward.case, direction="backward")
-                backward = self.further(self.checker.run(case, forward))
+                backward = self.judge_drawn_call(self.checker.run(case, forward))
             checked += () if backward.verdict.verdict == "skip" else (backward,)
         if "forward" not in self.target.directions:
             checked = checked[1:]

@@ -46,7 +46,7 @@ _HANDED = "probe_gate"
 
 
 class AgainstBaseline(Feature):
-    conditions: Mapping[str, bool] = {"baseline": True}
+    request: Mapping[str, bool] = {"baseline": True}
 
     def __init__(self, probe: ProcessSession) -> None:
         super().__init__(probe)

@@ -215,7 +215,7 @@ def _output(output: OutputResult) -> dict[str, Any]:
         "metrics": {name: _rounded(value) for name, value in output.metrics.items()},
     }
     if output.detects is not None:
-        found["detects"] = output.detects.words
+        found["detects"] = output.detects.description
     if output.worst:
         found["worst"] = [
             [each.index, each.actual, each.expected, _rounded(each.ulp), _rounded(each.ratio)] for each in output.worst

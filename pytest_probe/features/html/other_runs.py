@@ -99,8 +99,8 @@ class Comparison:
         changed = before.verdict != now.verdict
         limits = ((factor, least) for factor, least in zip(factors, _MIN_FACTORS, strict=True) if factor is not None)
         if changed or any(not 1 / least <= factor <= least for factor, least in limits):
-            shown = [row, before.verdict, *(_shown(before.numbers, name) for name in COMPARED_METRICS)]
-            shown += [_shown(now.numbers, name) for name in COMPARED_METRICS]
+            shown = [row, before.verdict, *(_displayed(before.numbers, name) for name in COMPARED_METRICS)]
+            shown += [_displayed(now.numbers, name) for name in COMPARED_METRICS]
             # How far the furthest of the metrics moved, in powers of two: a change to or from 0 is furthest.
             errors = [factor for factor in factors[:3] if factor is not None]
             powers = (abs(math.log2(each)) if 0 < each < math.inf else 1024.0 for each in errors)
@@ -123,13 +123,13 @@ class Comparison:
             "only_there": len(there),
             "here": self._own[:_LISTED],
             "there": [
-                [id, case.verdict, *(_shown(case.numbers, name) for name in COMPARED_METRICS[:2])]
+                [id, case.verdict, *(_displayed(case.numbers, name) for name in COMPARED_METRICS[:2])]
                 for id, case in ((id, self.other.cases[id]) for id in there[:_LISTED])
             ],
         }
 
 
-def _shown(numbers: Mapping[str, float], name: str) -> Any:
+def _displayed(numbers: Mapping[str, float], name: str) -> Any:
     return short(numbers[name]) if name in numbers else ""
 
 

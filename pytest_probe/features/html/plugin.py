@@ -65,7 +65,7 @@ def operands_of(checked: CaseOutcome) -> tuple[OperandPlot, ...]:
             with np.errstate(all="ignore"):
                 found = histogram(np.abs(operand.scaled_rows(step)), LEAST_OF_ALL)
             found = replace(found, step=step * found.step)
-            plots.append(OperandPlot(call.paths[name], found, operand.blocks().words()))
+            plots.append(OperandPlot(call.paths[name], found, operand.blocks().describe()))
     return tuple(plots)
 
 

@@ -271,7 +271,12 @@ class Online(Feature):
         for record, direction, dtype in select(dump, self.probe.settings.selection, floating_dtypes):
             if direction == entry.direction:
                 item: ProbeItem = ProbeItem.from_parent(
-                    self._parents[label], dump=dump, record=record, direction=direction, dtype=dtype, words=dtype
+                    self._parents[label],
+                    dump=dump,
+                    record=record,
+                    direction=direction,
+                    dtype=dtype,
+                    dtype_keyword=dtype,
                 )
                 item.command = f"--probe-dump={target} --probe-api={shlex.quote(item.name)}"
                 item.place = entry.call

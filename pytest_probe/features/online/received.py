@@ -16,8 +16,8 @@ from pytest_probe import frameworks
 from pytest_probe.capture.online.message import FILES, Entry, NoMessage, read
 from pytest_probe.check import Case, Checker
 from pytest_probe.errors import DumpError
-from pytest_probe.export.compare import compare, compared_files, judge
 from pytest_probe.export.details import read_rows
+from pytest_probe.export.three_party import compare, compared_files, judge
 from pytest_probe.features.online.folder_source import Received
 from pytest_probe.model.dump import TENSOR_FOLDER, Dump, Reader
 from pytest_probe.model.result import PortableId, Result
@@ -85,7 +85,7 @@ class BesideDevice:
 
     def __init__(self, checker: Checker, out: Path | None) -> None:
         self._checker = checker
-        self.name = checker.setup_of(frameworks.DEFAULT).describe().get("device", "")
+        self.name = checker.engines_of(frameworks.DEFAULT).describe().get("device", "")
         self._results = None if out is None else out / _FOLDER / RESULTS
         if self._results is not None:
             self._results.parent.mkdir(parents=True, exist_ok=True)

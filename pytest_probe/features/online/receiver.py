@@ -58,7 +58,7 @@ class Program:
         self.next = 0
         self.unjudged: dict[int, int] = {}
         self.taking: asyncio.Task[None] | None = None
-        self.told = asyncio.Event()
+        self.wake = asyncio.Event()
 
     @property
     def judged(self) -> int:
@@ -124,7 +124,7 @@ class Receiver(FolderSource):
             self._moved += 1
             if run in self.programs:
                 self._waiting -= self.programs[run].unjudged.pop(number, 0)
-                self.programs[run].told.set()
+                self.programs[run].wake.set()
 
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(tell)
@@ -173,7 +173,7 @@ class Receiver(FolderSource):
         while True:
             for run, program in self.programs.items():
                 if program.taking is not None:
-                    program.told.set()
+                    program.wake.set()
                     with suppress(OSError):
                         self._alive(run).touch()
             await asyncio.sleep(BEAT_SECONDS)
@@ -216,7 +216,7 @@ class Receiver(FolderSource):
             try:
                 while (head := await context.read()) is not grpc.aio.EOF:
                     await self._take(head, program, run, context)
-                    program.told.set()
+                    program.wake.set()
             finally:
                 telling.cancel()
                 await asyncio.gather(telling, return_exceptions=True)
@@ -243,11 +243,11 @@ class Receiver(FolderSource):
         """Which messages have results; and that again while any messages move, so that nobody gives up in the queue."""
         said = moved = -1
         while True:
-            program.told.clear()
+            program.wake.clear()
             if program.judged != said or self._moved != moved:
                 said, moved = program.judged, self._moved
                 await context.write(frames.NUMBER.pack(said))
-            await program.told.wait()
+            await program.wake.wait()
 
     async def _take(self, head: bytes, program: Program, run: str, context: Any) -> None:
         """The message that has this head."""

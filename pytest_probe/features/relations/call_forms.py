@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.check.call_again import Apart, Results, kept, outputs_of, parameters
+from pytest_probe.check.call_again import DifferingOutput, Results, kept, outputs_of, parameters
 from pytest_probe.errors import DeviceRaised, UnknownAPI
 from pytest_probe.features.relations.table import Call, Found, Relation, left_out, of_methods, of_out
 from pytest_probe.model.run import Leaf, Run, Wanted, with_leaves, with_value
@@ -66,7 +66,7 @@ class InPlace(Relation):
         found = {_OUTPUT: np.asarray(run.outputs.get(_OUTPUT))}
         apart = next(call.apart(found), None) or next(call.apart({_OUTPUT: run.after(_FIRST)}), None)
         if apart is not None:
-            return Found(f"in place, {apart.words}", apart, 1)
+            return Found(f"in place, {apart.description}", apart, 1)
         if run.returned.get(_OUTPUT) != _FIRST:
             return Found("in place, it returns a copy of its argument", runs=1)
         return Found(runs=1)
@@ -126,7 +126,7 @@ class Out(Relation):
             return Found(f"with an out{words}, it changes {changed}", runs=2)
         apart = next(call.apart(outputs_of(run), plain), None) or next(call.apart(written, plain), None)
         if apart is not None:
-            return Found(f"into an out{words}, {apart.words}", apart, 2)
+            return Found(f"into an out{words}, {apart.description}", apart, 2)
         if any(run.returned.get(name) != place for name, place in named.items()):
             return Found(f"with an out{words}, it returns another tensor", runs=2)
         return None
@@ -167,10 +167,10 @@ class Alias(Relation):
         changed = next((name for name in found if name not in two), None)
         if changed is not None and not call.replay.reference.candidate.in_place:
             return Found(f"with {first} as {second}, too, it changes {changed}", runs=2)
-        apart: Apart | None = next(call.apart(found, two), None)
+        apart: DifferingOutput | None = next(call.apart(found, two), None)
         if apart is None:
             return Found(runs=2)
-        return Found(f"with {first} as {second}, too, {apart.words}", apart, 2)
+        return Found(f"with {first} as {second}, too, {apart.description}", apart, 2)
 
     def _pair(self, call: Call) -> tuple[str, str] | None:
         """The two arguments, where they are alike."""

@@ -9,13 +9,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.check import CaseOutcome
-from pytest_probe.check.call_again import Apart
+from pytest_probe.check.call_again import DifferingOutput
 from pytest_probe.check.check import Checker
 from pytest_probe.check.judging import argument_rows
 from pytest_probe.errors import DeviceRaised, HookFailed, ProbeError, SettingsError
 from pytest_probe.features.relations.call_forms import Alias, InPlace, Out
 from pytest_probe.features.relations.layouts import Layout, Stream
-from pytest_probe.features.relations.memory import Again, Fresh, Guard
+from pytest_probe.features.relations.memory import Again, AllWritten, Guard
 from pytest_probe.features.relations.rows import BATCH, ORDER
 from pytest_probe.features.relations.table import AtRisk, Call, Found, Relation, Row, left_out, row
 from pytest_probe.model.verdict import RELATION, SEVERITY, Answer, Element, Metric, OutputVerdict
@@ -29,11 +29,12 @@ from pytest_probe.system.text import check_name
 from pytest_probe.user_errors import first_line
 
 RELATIONS: Mapping[str, Relation] = {
-    each.name: each for each in (Fresh(), Guard(), Again(), Out(), InPlace(), Alias(), BATCH, ORDER, Layout(), Stream())
+    each.name: each
+    for each in (AllWritten(), Guard(), Again(), Out(), InPlace(), Alias(), BATCH, ORDER, Layout(), Stream())
 }
 STANDARD = "relations"
 # These are asked of the very same call: that it raises now breaks them.
-_SAME_CALL = frozenset(("fresh", "guard", "again"))
+_SAME_CALL = frozenset(("all-written", "guard", "again"))
 # What gives other numbers each time, or leaves memory as it was, promises none of them.
 _WITHOUT = frozenset(("random", "uninitialised"))
 _DRAWN = "its numbers are drawn anew each time, or left as memory held them"
@@ -64,11 +65,11 @@ class Relations:
             return checked
         candidate = checked.worst.replay.reference.candidate
         drawn = not _WITHOUT.isdisjoint(classes_of(candidate.name))
-        with self._checker.making_calls(checked.case) as setup:
+        with self._checker.making_calls(checked.case) as engines:
             registry = self._checker.registry
-            known = row(candidate.name, checked.case.api, setup.device_name, registry.relations)
+            known = row(candidate.name, checked.case.api, engines.device_name, registry.relations)
             known = known if self._batch is None else replace(known, batch=self._batch)
-            call = Call(checked, setup, known, registry, self._at_risk)
+            call = Call(checked, engines, known, registry, self._at_risk)
             unfit = {name: _DRAWN if drawn else RELATIONS[name].unfit(call) for name in self._names}
             found = [_asked(RELATIONS[name], call) for name, why in unfit.items() if not why]
         if self._tells and not call.backward:  # what is asked of no gradient was asked of the call
@@ -123,7 +124,7 @@ def _asked(relation: Relation, call: Call) -> OutputVerdict:
     return OutputVerdict(name, like.shape, like.dtype.name, relation.broken, STANDARD, found.broken, metrics, worst)
 
 
-def _worst(apart: Apart) -> tuple[Element, ...]:
+def _worst(apart: DifferingOutput) -> tuple[Element, ...]:
     """The elements that are farthest apart."""
     if apart.where is None:
         return ()

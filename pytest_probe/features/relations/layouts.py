@@ -58,7 +58,7 @@ class Layout(Relation):
 
 def _wrong(call: Call, leaves: Leaves, incoming: Mapping[str, AnyArray] | None = None) -> OutputVerdict | None:
     """The output that is an error with tensors that lie so."""
-    judging = Judging(call.setup, CaseRunner(call.setup).whole)
+    judging = Judging(call.engines, CaseRunner(call.engines).whole)
     # Evidence on the device's kernels comes of inputs that lie alike.
     every, candidate = {**call.leaves, **leaves}, call.replay.reference.candidate
     laid_out = replace(candidate, arguments=with_leaves(candidate.arguments, every))
@@ -111,23 +111,23 @@ class Stream(Relation):
     name = "stream"
 
     def unfit(self, call: Call) -> str:
-        has_streams = not call.backward and call.framework.side_stream(call.setup.device) is not None
+        has_streams = not call.backward and call.framework.side_stream(call.engines.device) is not None
         return "" if has_streams else "the device has no streams"
 
     def find(self, call: Call) -> Found:
         """The results are read on a stream of their own, before the device's other stream has done what it has to do:
         it gets more where that was done too early to tell."""
         for busy in _BUSY:
-            context = call.framework.side_stream(call.setup.device, busy)
+            context = call.framework.side_stream(call.engines.device, busy)
             assert context is not None
             outputs = list(call.base.values())
-            unwritten = partial(call.framework.unwritten, call.setup.device, outputs, math.nan)
+            unwritten = partial(call.framework.unwritten, call.engines.device, outputs, math.nan)
             with context as still_busy:
                 apart = next(call.apart(kept(call.results(inside=unwritten))), None)
                 told = still_busy()
             # A kernel that gives other bits each time shows that on its own stream as well.
             if apart is not None and next(call.apart(call.results()), None) is None:
-                return Found(f"read on a stream of its own, {apart.words}", apart, 3)
+                return Found(f"read on a stream of its own, {apart.description}", apart, 3)
             if apart is not None or told:
                 return Found(runs=2)
         left_out(f"a stream that works for {_BUSY[-1]} ms had done so before the results were read")

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_probe.check.call_again import Apart, Results, kept
+from pytest_probe.check.call_again import DifferingOutput, Results, kept
 from pytest_probe.features.relations.table import Call, Found, Relation, left_out
 from pytest_probe.frameworks.base import Zones
 from pytest_probe.numerics.dtypes import is_complex, is_floating
@@ -49,9 +49,9 @@ class _Observed(Struct):
 
         @contextmanager
         def inside() -> Iterator[None]:
-            framework = self.call.framework
+            framework, device = self.call.framework, self.call.engines.device
             outputs = [value for value in self.call.like.values() if value.size]
-            memory = framework.unwritten(self.call.setup.device, outputs, self.number) if fresh else nullcontext(False)
+            memory = framework.unwritten(device, outputs, self.number) if fresh else nullcontext(False)
             with memory as unwritten, framework.allocations(allocated):
                 self.unwritten |= unwritten
                 yield
@@ -85,7 +85,7 @@ class _Memory:
         found: _Memory = call.memory
         return found
 
-    def hangs_on(self, *, fresh: bool) -> Apart | None:
+    def hangs_on(self, *, fresh: bool) -> DifferingOutput | None:
         """An output that depends on the number in one kind of memory: other bits with the other number, and twice the
         same ones with the same. What differs by chance is no sign of that."""
         if not self.differ:
@@ -102,8 +102,8 @@ class _Memory:
         return None
 
 
-class Fresh(Relation):
-    name = "fresh"
+class AllWritten(Relation):
+    name = "all-written"
 
     def unfit(self, call: Call) -> str:
         own = call.backward or call.replay.actual.outputs.keys() - call.replay.actual.returned.keys()
@@ -116,7 +116,7 @@ class Fresh(Relation):
         apart = memory.hangs_on(fresh=True)
         if apart is not None:
             call.leave_out(apart)
-            return Found(f"not written: {apart.words} with what memory was full of", apart, 6)
+            return Found(f"not written: {apart.description} with what memory was full of", apart, 6)
         if not memory.other.unwritten:
             left_out("the device's allocator gives memory that nobody knows the content of")
         return Found(runs=2)
@@ -136,7 +136,7 @@ class Guard(Relation):
         for name, words in {**memory.first.damaged, **memory.other.damaged}.items():
             return Found(f"{name}: written {words}", apart, 2)
         if apart is not None:
-            return Found(f"{apart.words} with what lies outside of the arguments", apart, 6)
+            return Found(f"{apart.description} with what lies outside of the arguments", apart, 6)
         if not memory.first.zones:
             left_out("no tensor of the call has memory that zones can be laid around")
         without = [name for name in memory.first.without if name in call.leaves]
@@ -201,7 +201,7 @@ class Again(Relation):
                     others[name] = replace(leaf, array=array)
             call.results(others, placing=first)
         ways = (("on the memory that other numbers were in", same), ("on fresh memory", None))
-        differing: list[tuple[str, Apart]] = []
+        differing: list[tuple[str, DifferingOutput]] = []
         for words, placing in ways:
             for _ in range(TIMES):
                 differing += [(words, each) for each in call.apart(call.results(placing=placing))][:1]
@@ -212,4 +212,6 @@ class Again(Relation):
             call.leave_out(each)
         words = " and ".join(dict.fromkeys(words for words, _ in differing))
         apart = differing[0][1]
-        return Found(f"{len(differing)} of {2 * TIMES} further calls differ, {words}: {apart.words}", apart, 2 * TIMES)
+        return Found(
+            f"{len(differing)} of {2 * TIMES} further calls differ, {words}: {apart.description}", apart, 2 * TIMES
+        )

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.check.call_again import Apart, Results, kept, outputs_of
+from pytest_probe.check.call_again import DifferingOutput, Results, kept, outputs_of
 from pytest_probe.check.large.cuts import Cut, Places
 from pytest_probe.errors import DeviceRaised, Unsupported
 from pytest_probe.features.relations.table import Call, Found, Relation, left_out, row_axes
@@ -62,7 +62,7 @@ class Rows(Relation):
                 if apart is not None:
                     if not whole.is_row(places):
                         left_out("float64 gives other numbers for these rows as well: they know of one another")
-                    words = f"dimension {cut.leaves[next(iter(cut.leaves))]}: {batch}: {apart.words}"
+                    words = f"dimension {cut.leaves[next(iter(cut.leaves))]}: {batch}: {apart.description}"
                     return replace(found, broken=words, apart=apart)
         return found if found.runs else left_out(found.unasked)
 
@@ -104,7 +104,7 @@ class _Whole(Struct, frozen=True):
             left_out("no gradient has rows")
         return cls(call, cut, kept(found), seeds)
 
-    def apart(self, places: Places) -> Apart | None:
+    def apart(self, places: Places) -> DifferingOutput | None:
         """What a call on these rows gives else."""
         found = self.call.results(self.cut.leaves_at(self.call.leaves, places), self._incoming(places))
         wanted = {name: self.cut.at(name, value, places) for name, value in self.results.items()}

@@ -14,8 +14,8 @@ from msgspec import Meta, Struct, convert, field
 from msgspec.structs import replace
 
 from pytest_probe.check import CaseOutcome, call_again
-from pytest_probe.check.call_again import LEFT_OUT, Apart
-from pytest_probe.check.conditions import Setup
+from pytest_probe.check.call_again import LEFT_OUT, DifferingOutput
+from pytest_probe.check.engines import Engines
 from pytest_probe.errors import Unsupported
 from pytest_probe.model.run import Leaf
 from pytest_probe.model.verdict import Outcome
@@ -143,9 +143,9 @@ class Call(call_again.Call):
     """at_risk: what a call is made in that may end the process; None where nobody would see that."""
 
     def __init__(
-        self, checked: CaseOutcome, setup: Setup, row: Row, registry: Registry, at_risk: AtRisk | None
+        self, checked: CaseOutcome, engines: Engines, row: Row, registry: Registry, at_risk: AtRisk | None
     ) -> None:
-        super().__init__(checked, setup)
+        super().__init__(checked, engines)
         self.row, self.registry, self.at_risk = row, registry, at_risk
         # What the relations of memory have observed.
         self.memory: Any = None
@@ -156,7 +156,7 @@ class Found(Struct, frozen=True):
     counts the calls that were made; unasked says what of it could not be asked."""
 
     broken: str = ""
-    apart: Apart | None = None
+    apart: DifferingOutput | None = None
     runs: int = 0
     unasked: str = ""
 

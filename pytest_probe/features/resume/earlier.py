@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pytest_probe.model.result import Result
 from pytest_probe.reports.result_set import NOT_OURS, RunFolder
 from pytest_probe.reports.results_file import RESULTS, RUN, Identity, check, refused
-from pytest_probe.reports.running import TIMEOUT
+from pytest_probe.reports.running_case import TIMEOUT
 from pytest_probe.reports.selected import ITEMS, Items, fault_lines, faults, is_of_test, read_items
 from pytest_probe.system.decoding import json_decoder
 from pytest_probe.system.files import open_regular, temporary_path, try_lock

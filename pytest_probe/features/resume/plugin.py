@@ -30,7 +30,7 @@ from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, result_of, workers_describe_devices
 from pytest_probe.reports import junit
 from pytest_probe.reports.results_file import RESULTS, Identity, ResultsWriter, lines_of, read_lines
-from pytest_probe.reports.running import FOLDER, TIMER, Deaths, Ending, case_of_timeout, verdict_on
+from pytest_probe.reports.running_case import FOLDER, TIMER, Deaths, Ending, case_of_timeout, verdict_on
 from pytest_probe.reports.selected import ITEMS, id_list, ids_in, read_items
 from pytest_probe.system import archive
 from pytest_probe.system.text import printable_line

@@ -87,7 +87,7 @@ class SelfChecks:
         itself."""
         names, questions = set(self._names), ["wider", "cpu"]
         alone = names == {"smooth"}
-        if alone and self._checker.setup_of(case.dump.framework).device_name != "cpu":
+        if alone and self._checker.engines_of(case.dump.framework).device_name != "cpu":
             questions.reverse()
         for name in questions:
             found = None
@@ -104,7 +104,7 @@ class SelfChecks:
 
     def _of_cpu(self, case: Case, dtype: str) -> Asked | None:
         """By the CPU in float64, else in float32; None where that is the device's own kernel, or wider's."""
-        on_cpu = self._checker.setup_of(case.dump.framework).device_name == "cpu"
+        on_cpu = self._checker.engines_of(case.dump.framework).device_name == "cpu"
         if on_cpu and dtype != "float32":
             return None
         found = self._run("cpu", case)
@@ -116,7 +116,7 @@ class SelfChecks:
 
     def _beside(self, key: str, case: Case, dtype: str, *, on_host: bool = False) -> CaseOutcome:
         if key not in self._runs:
-            registry, setup = self._checker.registry, self._checker.setup_of(case.dump.framework)
+            registry, engines = self._checker.registry, self._checker.engines_of(case.dump.framework)
             # What the project put in the place of an API is the kernel whose other dtypes are asked.
             calls = {} if on_host else registry.calls
             alone = dict(calls)
@@ -124,7 +124,7 @@ class SelfChecks:
                 namespace, _, name = api.rpartition(".")
                 # Without those of which the framework, or a namespace of the project's, has a function.
                 with suppress(UnknownAPI):
-                    if setup.framework.candidates(namespace, name, registry.namespaces):
+                    if engines.framework.candidates(namespace, name, registry.namespaces):
                         del alone[api]
             kernels = kernels_as_reference(dtype, calls, on_host=on_host)
             asked = self._checker.changed(
@@ -141,14 +141,14 @@ class SelfChecks:
     def _smooth(self, case: Case, asked: Sequence[Asked]) -> OutputVerdict:
         """The CPU, where it has the function, tells whether that jumps by itself."""
         found = [each for each in asked if each.checked.worst is not None]
-        on_cpu = self._checker.setup_of(case.dump.framework).device_name == "cpu"
+        on_cpu = self._checker.engines_of(case.dump.framework).device_name == "cpu"
         beside = next((each.checked for each in found if each.name == "cpu" or on_cpu), None)
         checked = beside or next((each.checked for each in found), None) or self._beside("itself", case, "")
         if checked.worst is None:
             return OutputVerdict("smooth", (), "", "skip", SELF, _line(checked.verdict.reason))
         try:
-            with self._checker.making_calls(case) as setup:
-                return steps(Call(checked, setup), self._checker.conditions.seed, has_reference=beside is not None)
+            with self._checker.making_calls(case) as engines:
+                return steps(Call(checked, engines), self._checker.request.seed, has_reference=beside is not None)
         except MemoryError as error:
             return OutputVerdict("smooth", (), "", "skip", SELF, str(out_of_memory(error)))
         except (DeviceRaised, HookFailed, Unsupported) as error:
@@ -169,7 +169,7 @@ class SelfChecks:
     def _comparisons(self, asked: Asked) -> Iterator[Comparison]:
         compared, case = asked.checked.compared, asked.checked.case
         for sides in () if compared is None else compared.sides:
-            found = comparisons(sides, case.direction, self._checker.conditions.seed, by_class=True)
+            found = comparisons(sides, case.direction, self._checker.request.seed, by_class=True)
             yield from (each for each in found if isinstance(each, Comparison))
 
     def _finite(self, asked: Asked) -> Iterator[OutputVerdict]:

@@ -45,7 +45,7 @@ class SelfCheck(Feature, Question):
         self._known: dict[tuple[str, ...], list[str]] = {}
 
     @property
-    def conditions(self) -> Mapping[str, str]:
+    def request(self) -> Mapping[str, str]:
         """The rules that judge the device compared with its own kernels."""
         return {"standard": "auto"} if self._decides else {}
 

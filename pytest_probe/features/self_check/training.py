@@ -19,8 +19,9 @@ from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.debugger import PrecisionDebugger
 from pytest_probe.capture.framework import part
 from pytest_probe.capture.ranks import named_rank
-from pytest_probe.capture.recorder import Scope, say
-from pytest_probe.check import CaseOutcome, CaseRuns, Checker, Conditions
+from pytest_probe.capture.recorder import say
+from pytest_probe.capture.scope import Scope
+from pytest_probe.check import CaseOutcome, CaseRuns, Checker, RunRequest
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.relations.checks import Relations
 from pytest_probe.features.relations.memory import TIMES
@@ -201,8 +202,8 @@ class Training:
     def _ask(self, call: Any) -> bool:
         place = call.place
         if place not in self._checkers:
-            conditions = Conditions(device=place, diagnosed=False)
-            self._checkers[place] = Checker(conditions, Registry.default())
+            request = RunRequest(device=place, diagnosed=False)
+            self._checkers[place] = Checker(request, Registry.default())
         checker, function, key = self._checkers[place], call.function, f"{call.api}.{self._step}"
         cases = checker.pairs(
             function,

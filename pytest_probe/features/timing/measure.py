@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.check.both_sides import BothSides
-from pytest_probe.check.conditions import Setup
+from pytest_probe.check.engines import Engines
 from pytest_probe.check.runner import CaseRunner
 from pytest_probe.features.timing.blocks import Ceilings, Times, times
 from pytest_probe.features.timing.subject import Subject, Work, alone, of_replay, work
@@ -36,21 +36,23 @@ class TimeAndMemory:
 
     def __init__(self, budget: float | None = None, *, memory: bool = False) -> None:
         self.budget, self.counts_memory = budget, memory
-        self._ceilings: WeakKeyDictionary[Setup, Ceilings] = WeakKeyDictionary()
+        self._ceilings: WeakKeyDictionary[Engines, Ceilings] = WeakKeyDictionary()
 
-    def of_replay(self, case: Case, replay: BothSides, setup: Setup) -> CaseCall:
+    def of_replay(self, case: Case, replay: BothSides, engines: Engines) -> CaseCall:
         """See check.outcome.Measuring."""
-        return self._call(case, of_replay(case, replay, setup.framework, setup.device, setup.conditions.seed), setup)
+        return self._call(
+            case, of_replay(case, replay, engines.framework, engines.device, engines.request.seed), engines
+        )
 
     def alone(self, case: Case, runner: CaseRunner) -> CaseCall:
         """See check.outcome.Measuring."""
-        return self._call(case, alone(case, runner, runner.setup.conditions.seed), runner.setup)
+        return self._call(case, alone(case, runner, runner.engines.request.seed), runner.engines)
 
-    def _call(self, case: Case, subject: Subject, setup: Setup) -> CaseCall:
-        if setup not in self._ceilings:
-            self._ceilings[setup] = Ceilings(setup.framework, setup.device)
-        found = setup.framework, setup.device, self._ceilings[setup]
-        return CaseCall(case.record.name, setup.conditions.seed, subject, *found, self)
+    def _call(self, case: Case, subject: Subject, engines: Engines) -> CaseCall:
+        if engines not in self._ceilings:
+            self._ceilings[engines] = Ceilings(engines.framework, engines.device)
+        found = engines.framework, engines.device, self._ceilings[engines]
+        return CaseCall(case.record.name, engines.request.seed, subject, *found, self)
 
 
 class CaseCall(Struct, frozen=True):

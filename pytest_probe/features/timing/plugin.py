@@ -123,7 +123,7 @@ class Timing(Feature):
         self._patience = PATIENCE
 
     @property
-    def conditions(self) -> Mapping[str, TimeAndMemory]:
+    def request(self) -> Mapping[str, TimeAndMemory]:
         settings = self.probe.settings
         budget = settings.time_budget if settings.times else None
         return {"measuring": TimeAndMemory(budget, memory=settings.counts_memory)}

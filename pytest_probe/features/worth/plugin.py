@@ -13,7 +13,7 @@ from pytest_probe import frameworks
 from pytest_probe.check import CaseOutcome
 from pytest_probe.check.check import Checker
 from pytest_probe.check.comparisons import comparisons
-from pytest_probe.check.conditions import Setup
+from pytest_probe.check.engines import Engines
 from pytest_probe.check.judging import UNREADABLE, judge_with_modes
 from pytest_probe.check.structure import OutputPairs
 from pytest_probe.check.weak import Extremes, choosing, hidden_by, one_choice
@@ -46,19 +46,19 @@ class Spoiling:
         sides, case = checked.worst, checked.case
         if sides is None or checked.verdict.verdict not in ("pass", "warning"):
             return None
-        with self._checker.making_calls(case) as setup:
+        with self._checker.making_calls(case) as engines:
             try:
-                return self._worth(checked, sides, setup, by_class=True)
+                return self._worth(checked, sides, engines, by_class=True)
             except UNREADABLE:
                 # A test's function may have other arguments than the API by whose rule it is judged.
                 if case.pair is None:
                     raise
-                return self._worth(checked, sides, setup, by_class=False)
+                return self._worth(checked, sides, engines, by_class=False)
             except MemoryError:
                 return None
 
-    def _worth(self, checked: CaseOutcome, sides: OutputPairs, setup: Setup, *, by_class: bool) -> Answer | None:
-        seed = setup.conditions.seed
+    def _worth(self, checked: CaseOutcome, sides: OutputPairs, engines: Engines, *, by_class: bool) -> Answer | None:
+        seed = engines.request.seed
         asked = [
             each
             for each in comparisons(sides, checked.case.direction, seed, by_class=by_class)
@@ -69,7 +69,7 @@ class Spoiling:
         for comparison in asked:
             for name, values in spoiled(Output(comparison, stated.get(comparison.name), self._before)):
                 caught, planted = found.get(name, (0, 0))
-                found[name] = caught + _finds(setup, comparison, values), planted + 1
+                found[name] = caught + _finds(engines, comparison, values), planted + 1
         if not asked:
             return None
         self._before = asked[0].actual
@@ -79,15 +79,15 @@ class Spoiling:
         return Answer(WORTH, WEAK if weak else STRONG, weak, {_SCALE: (int(scale), 1), **found})
 
 
-def _finds(setup: Setup, comparison: Comparison, values: AnyArray) -> bool:
+def _finds(engines: Engines, comparison: Comparison, values: AnyArray) -> bool:
     """Does the run's standard find that these values are wrong? What spoils nothing goes unseen."""
     actual = comparison.actual
     if ((values == actual) | ((values != values) & (actual != actual))).all():
         return False
-    standard = setup.standard
+    standard = engines.standard
     try:
         wrong = replace(comparison, actual=values)
-        verdict = judge_with_modes(standard, wrong, lambda: setup.modes_of(comparison), depth=lambda: "none")
+        verdict = judge_with_modes(standard, wrong, lambda: engines.modes_of(comparison), depth=lambda: "none")
     except HookFailed:
         return True
     return verdict.verdict == "error"

@@ -16,7 +16,7 @@ from pytest_probe.model.measurement import Clock, HostClock
 from pytest_probe.numerics.arrays import contiguous
 from pytest_probe.numerics.dtypes import numpy_dtype
 from pytest_probe.system.process import hidden_noise
-from pytest_probe.user_errors import MemoryErrors, said
+from pytest_probe.user_errors import MemoryErrors, message_of
 
 # The type of MindSpore's tensors, for annotations.
 Tensor = Any
@@ -106,7 +106,7 @@ def clock(name: str) -> Clock:
 
 
 def has_no_kernel(error: BaseException) -> bool:
-    return isinstance(error, NotImplementedError) or _NO_KERNEL.search(said(error).lower()) is not None
+    return isinstance(error, NotImplementedError) or _NO_KERNEL.search(message_of(error).lower()) is not None
 
 
-memory_errors = MemoryErrors(lambda error: any(words in said(error).lower() for words in _RAN_OUT))
+memory_errors = MemoryErrors(lambda error: any(words in message_of(error).lower() for words in _RAN_OUT))

@@ -15,7 +15,7 @@ from pytest_probe.frameworks.base import Compile
 from pytest_probe.frameworks.paddle.arrays import to_array
 from pytest_probe.frameworks.python.compiled import Compiled, PythonCompiler
 from pytest_probe.system.text import suggestion
-from pytest_probe.user_errors import said
+from pytest_probe.user_errors import message_of
 
 TO_STATIC, CINN = "to_static", "cinn"
 # How Paddle begins what it says of an error in a call that it makes a graph of.
@@ -105,7 +105,7 @@ class PaddleCompiler(PythonCompiler):
 
 def compiler_error(error: BaseException) -> ProbeError | None:
     """See base.CompilerRun. Paddle tells no refusal from another error in a graph."""
-    text = said(error)
+    text = message_of(error)
     if _IN_GRAPH not in text:
         return None
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -16,7 +16,7 @@ from pytest_probe.model.run import Device, MemoryUse
 from pytest_probe.numerics.arrays import same_bytes
 from pytest_probe.numerics.dtypes import numpy_dtype
 from pytest_probe.system.machine import processor
-from pytest_probe.user_errors import MemoryErrors, causes, said
+from pytest_probe.user_errors import MemoryErrors, causes, message_of
 
 _core: Any = paddle.base.core
 _flags: Any = _core.globals()
@@ -90,13 +90,13 @@ def is_device_memory(error: BaseException) -> bool:
     """Paddle's error of that name, whose words are other ones where the host's allocator raises it."""
     return any(
         _DEVICE_RAN_OUT in words or (_EXHAUSTED in words and _HOST_RAN_OUT not in words)
-        for words in (said(each).lower() for each in causes(error))
+        for words in (message_of(each).lower() for each in causes(error))
     )
 
 
 # Paddle says it, or code that it ran, in words of its own.
 memory_errors = MemoryErrors(
-    lambda error: any(words in said(each).lower() for each in causes(error) for words in _RAN_OUT)
+    lambda error: any(words in message_of(each).lower() for each in causes(error) for words in _RAN_OUT)
 )
 
 

@@ -24,7 +24,7 @@ from pytest_probe.frameworks.python.framework import PythonDevice, PythonFramewo
 from pytest_probe.model.measurement import Clock
 from pytest_probe.model.run import Device, MemoryUse, Way
 from pytest_probe.system.machine import last_level_cache
-from pytest_probe.user_errors import said
+from pytest_probe.user_errors import message_of
 
 # What Paddle's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
 _NO_KERNEL = re.compile(
@@ -175,7 +175,7 @@ class PaddleFramework(PaddleCalls, PythonFramework):
         return paddle.assign(tensor, target)
 
     def has_no_kernel(self, error: BaseException) -> bool:
-        text = said(error)
+        text = message_of(error)
         # Some functions assert their dtypes without a word.
         without_words = isinstance(error, AssertionError) and not text
         return isinstance(error, NotImplementedError) or without_words or _NO_KERNEL.search(text.lower()) is not None

@@ -18,7 +18,7 @@ from pytest_probe.frameworks.base import Framework, Widened, Widening
 from pytest_probe.frameworks.python.calls import PythonCalls
 from pytest_probe.model.run import State
 from pytest_probe.system.text import suggestion
-from pytest_probe.user_errors import first_line, said
+from pytest_probe.user_errors import first_line, message_of
 
 # What kernels say of how a tensor must lie; of a misaligned address the hardware speaks, after a kernel went wrong.
 _OF_LAYOUT = re.compile(r"(?<!mis)align|\bstride|contiguous|memory.format|\blayout|storage.offset", re.IGNORECASE)
@@ -31,20 +31,20 @@ _OWNERS: dict[State, tuple[Owner, ...]] = {"fixed": (), "recorded": ("process",)
 
 
 class Setting(Struct, frozen=True):
-    """fixed is what it is without anybody's doing; shown says another value in words, after the name."""
+    """fixed is what it is without anybody's doing; describe says another value in words, after the name."""
 
     name: str
     owner: Owner
     read: Callable[[], Any]
     write: Callable[[Any], object]
     fixed: Any
-    shown: Callable[[Any], str] = str
+    describe: Callable[[Any], str] = str
 
 
 def in_words(settings: Sequence[Setting]) -> list[str]:
     """The settings that somebody changed."""
     found = [(setting, setting.read()) for setting in settings]
-    return [f"{setting.name} {setting.shown(value)}" for setting, value in found if value != setting.fixed]
+    return [f"{setting.name} {setting.describe(value)}" for setting, value in found if value != setting.fixed]
 
 
 class _Thread(threading.local):
@@ -189,7 +189,7 @@ class PythonFramework(PythonCalls, Framework):
         raise NotImplementedError(f"no autocast of {kind} is known")
 
     def refuses_layout(self, error: BaseException) -> bool:
-        return _OF_LAYOUT.search(said(error)) is not None
+        return _OF_LAYOUT.search(message_of(error)) is not None
 
     def writes_to(self, target: Any, tensor: Any) -> Any:
         if target.shape != tensor.shape:

@@ -22,7 +22,7 @@ from pytest_probe.numerics.arrays import contiguous, layout, span
 from pytest_probe.numerics.dtypes import PACKED, numpy_dtype
 from pytest_probe.system.machine import last_level_cache as cache_of_processor
 from pytest_probe.system.machine import processor
-from pytest_probe.user_errors import MemoryErrors, causes, said
+from pytest_probe.user_errors import MemoryErrors, causes, message_of
 
 # NumPy has none of these: they cross as integers of the same width.
 _CARRIERS: Mapping[torch.dtype, tuple[torch.dtype, np.dtype[Any]]] = {
@@ -205,14 +205,16 @@ def is_device_memory(error: BaseException) -> bool:
     """Torch's type for it, or the words of a backend that does not use it ("NPU out of memory"); no words of the CPU's
     allocator."""
     return any(
-        isinstance(each, torch.OutOfMemoryError) or _DEVICE_RAN_OUT in said(each).lower() for each in causes(error)
+        isinstance(each, torch.OutOfMemoryError) or _DEVICE_RAN_OUT in message_of(each).lower()
+        for each in causes(error)
     )
 
 
 # Such an error, or one that a project's own code made of it.
 memory_errors = MemoryErrors(
     lambda error: any(
-        isinstance(each, torch.OutOfMemoryError | MemoryError) or any(words in said(each).lower() for words in _RAN_OUT)
+        isinstance(each, torch.OutOfMemoryError | MemoryError)
+        or any(words in message_of(each).lower() for words in _RAN_OUT)
         for each in causes(error)
     )
 )

@@ -49,7 +49,7 @@ from pytest_probe.frameworks.torch.signatures import canonical
 from pytest_probe.model.dump import Argument
 from pytest_probe.model.measurement import Clock
 from pytest_probe.model.run import BoundCall, Device, MemoryUse, on_reference
-from pytest_probe.user_errors import said
+from pytest_probe.user_errors import message_of
 
 # What torch's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
 _NO_KERNEL = (
@@ -258,7 +258,7 @@ class TorchFramework(TorchCalls, PythonFramework):
         return target.copy_(tensor)
 
     def has_no_kernel(self, error: BaseException) -> bool:
-        text = said(error).lower()
+        text = message_of(error).lower()
         return isinstance(error, NotImplementedError) or any(words in text for words in _NO_KERNEL)
 
     @memory_errors

@@ -114,7 +114,7 @@ class Finding(Struct, frozen=True):
     api: str
     releases: tuple[str, ...]
     dtypes: tuple[str, ...]
-    words: str
+    description: str
     elements: Callable[[AnyArray, AnyArray], AnyArray]
 
 
@@ -155,4 +155,4 @@ def known(comparison: Comparison) -> Iterator[KnownFinding]:
             continue
         elements = finding.elements(widen(np.asarray(x)), widen(comparison.actual))
         if elements.any():
-            yield KnownFinding(f"torch {release} on a CPU: {finding.words}", elements)
+            yield KnownFinding(f"torch {release} on a CPU: {finding.description}", elements)

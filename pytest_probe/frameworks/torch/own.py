@@ -208,7 +208,7 @@ def replaced() -> tuple[Replaced, ...]:
     return tuple(each for each in found if not type(each.value).__module__.startswith("pytest_probe."))
 
 
-def shown(found: Sequence[Replaced]) -> str:
+def describe(found: Sequence[Replaced]) -> str:
     """ "(Functional.gelu is conftest.py:3's, and 4 more)"."""
     return f"({', '.join([*map(str, found[:3]), *([f'and {len(found) - 3} more'] if found[3:] else [])])})"
 

@@ -32,7 +32,7 @@ from pytest_probe.frameworks.torch.calls import CALLS, TorchBinder
 from pytest_probe.frameworks.torch.kernels import DispatchMode, KernelsBy
 from pytest_probe.model.dump import SizeSpec, leaves
 from pytest_probe.model.run import Array, Leaf, Way
-from pytest_probe.user_errors import said
+from pytest_probe.user_errors import message_of
 
 # These give what they take in another shape, whatever numbers they are given.
 _RESHAPING = frozenset(
@@ -81,7 +81,7 @@ def bytes_inside(
         except _NOT_KNOWN:
             pass
         except Exception as error:  # it raises on the real arguments, too
-            return _BEYOND if _OVERFLOWED in said(error) else held.peak
+            return _BEYOND if _OVERFLOWED in message_of(error) else held.peak
     return held.peak if held.peak > limit else _watched(function, args, kwargs, way, limit)
 
 
@@ -243,7 +243,7 @@ def _made_by(kernel: Any, args: Any, kwargs: Any) -> int:
         with _fake(real=True):
             return sum(map(_dense, tree_leaves(kernel(*args, **kwargs))))
     except Exception as error:
-        return _BEYOND if _OVERFLOWED in said(error) else 0
+        return _BEYOND if _OVERFLOWED in message_of(error) else 0
 
 
 def _aligned(log_probs: torch.Tensor, targets: Any, input_lengths: Any, target_lengths: Any, *others: Any) -> int:

@@ -177,7 +177,7 @@ SETTINGS = (
     *_PRECISION_SETTINGS,
     Setting("flush_denormal", "process", flushes, torch.set_flush_denormal, False, lambda _: "on"),
     Setting("warn_always", "process", torch.is_warn_always_enabled, torch.set_warn_always, False, lambda _: "on"),
-    Setting("functions of its own", "process", own.replaced, own.put, (), own.shown),
+    Setting("functions of its own", "process", own.replaced, own.put, (), own.describe),
 )
 
 

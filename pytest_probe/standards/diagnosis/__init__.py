@@ -129,7 +129,7 @@ def diagnose_elements(
         not_finite=_not_finite(comparison),
         errors=f"{statistics.spread_line(distances(comparison))}{unit}",
         where=where,
-        cause=cause.words if cause else "",
+        cause=cause.description if cause else "",
         family=cause.family if cause else "",
         quick=depth == "quick",
         by_runs=by_runs,

@@ -50,7 +50,7 @@ class _Change(Struct, frozen=True):
     short, as the arguments are."""
 
     family: Family
-    words: str
+    description: str
     values: Mapping[str, Any]
     lost: bool = False
     series: str = ""
@@ -73,9 +73,9 @@ def changed_argument(failed: FailedOutput) -> Cause | None:
             continue
         values = widen(found).astype(np.float64)
         if failed.explained(values) and (failed.floating or failed.by_chance(values) < 0.5):
-            return Cause(change.family, change.words.replace(_INCOMING, "the gradient of "))
+            return Cause(change.family, change.description.replace(_INCOMING, "the gradient of "))
         if change.lost and failed.explained(2 * failed.expected - values):
-            words = change.words.replace("as without", "as with twice")
+            words = change.description.replace("as without", "as with twice")
             return Cause(change.family, words.replace(_INCOMING, "the gradient of "))
         if change.series and _moves_little(failed, values):
             ended.add(change.series)

@@ -86,7 +86,7 @@ class Cause(Struct, frozen=True):
     """What an error looks like, in words, and of which family that is."""
 
     family: Family
-    words: str
+    description: str
 
 
 def is_confined(where: str) -> bool:

@@ -15,7 +15,7 @@ from pytest_probe.numerics import noise_ratio, regions
 from pytest_probe.numerics.dtypes import AnyArray, Float64Array, float_format, numpy_dtype, round_to, widen
 from pytest_probe.numerics.statistics import has_distinct
 from pytest_probe.numerics.ulp import truncated, ulp
-from pytest_probe.standards.device_modes import emulations, judge_emulated, metrics_text
+from pytest_probe.standards.device_modes.allowed import emulations, judge_emulated, metrics_text
 from pytest_probe.standards.device_modes.rounded_operands import is_as_large
 from pytest_probe.standards.device_modes.sampled_rounding import SampledEvidence
 from pytest_probe.standards.device_modes.signature import outlying
@@ -89,7 +89,7 @@ class DeviceMode(Struct, frozen=True):
 
 
 def _like(behaviour: Behaviour) -> str:
-    return f"{'has errors as large as with' if behaviour.sampled else 'behaves as'} {behaviour.words}"
+    return f"{'has errors as large as with' if behaviour.sampled else 'behaves as'} {behaviour.description}"
 
 
 def _still_wrong(failed: FailedOutput, emulated: Comparison) -> bool:

@@ -39,7 +39,7 @@ class Added(Struct, frozen=True):
     pairwise: float | None
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         found = f"adds {self.terms:,} terms one after another in float32: off by {self.error:.2g} of the result"
         return found if self.pairwise is None else f"{found}, a pairwise sum by {self.pairwise:.2g}"
 

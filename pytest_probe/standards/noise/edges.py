@@ -1,31 +1,23 @@
 """What is wrong with outputs within their limits.
 
-A bias: the errors of 16-bit elements have one sign, or that of their element. Edges that an input meets exactly:
-perturbed runs cross them, and a device may not (`x >= 0.5` for `x > 0.5`), or may choose one of equal values only as
-the reference does (each of them has the whole gradient).
+Edges that an input meets exactly: perturbed runs cross them, and a device may not (`x >= 0.5` for `x > 0.5`), or may
+choose one of equal values only as the reference does (each of them has the whole gradient).
 
-Unstable elements jump as inputs move by a roundoff, as where one of several equal ones is chosen. How
-far they move says nothing of the others.
+Unstable elements jump as inputs move by a roundoff, as where one of several equal ones is chosen. How far they
+move says nothing of the others.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import numpy as np
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics import noise_ratio
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, round_to, widen
-from pytest_probe.numerics.noise_ratio import Bias, Spread, root_mean_square, spread_of
-from pytest_probe.standards.noise import stages
-from pytest_probe.standards.noise.explanation import SINGLE, STAGES, Stage
-from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS, EQUAL_TERMS
-from pytest_probe.standards.noise.summed_terms import repeats
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
+from pytest_probe.numerics.noise_ratio import Spread, root_mean_square, spread_of
+from pytest_probe.standards.noise.explanation import STAGES, Stage
 from pytest_probe.standards.tables import details
 
-# Noise scales of a mean shift compared with known steps: less than their RMS limit.
-STEPS_BIAS = 0.5
 # Roundoffs of the element, or of the output's RMS. What crosses an edge moves by more, and rounding by less.
 FAR = 64.0
 # Roundoffs of the output's dtype that each element of a sum may be off by: two ulps.
@@ -40,61 +32,6 @@ CROSSING = 0.25
 BY_CHANCE = 16
 # The share of those elements that no run leads across, from which on the call has an edge that rounding never crosses.
 NEVER_CROSSED = 0.9
-
-
-def bias_beside_steps(comparison: Comparison, stage: Stage) -> str | None:
-    """The words for a bias that float32's rounding does not explain, though no element made its steps be asked for: one
-    element of 16 bit is granted more than the mean of many."""
-    trouble = bias(comparison, stage)
-    if trouble is None or stage.source in (BETWEEN_STEPS, AMONG_THEMSELVES):
-        return trouble
-    widest = stages.by_steps(comparison, STAGES[-1])
-    if repeats(comparison):
-        widest = stages.of_equal_terms(comparison, widest)
-    return bias(comparison, widest) if widest.within_limits else trouble
-
-
-def bias(comparison: Comparison, stage: Stage, beside: AnyArray | None = None) -> str | None:
-    """The words for a bias, for outputs narrower than float32. beside: in place of what the stage measured the output
-    against, rounded."""
-    if float_format(comparison.precision).precision >= SINGLE or stage.noise.largest == 0.0:
-        return None
-    # Near a tie either neighbour is right: whole classes of quotients lie there.
-    rounded = np.where(stage.noise.ratios <= 1, comparison.actual, round_to(stage.center, comparison.precision))
-    limit = noise_ratio.ELEMENTWISE_RMS if comparison.elementwise else noise_ratio.RMS
-    if stage.source == EQUAL_TERMS:
-        # What equal terms lose in a sum moves all that it enters.
-        limit *= stage.limits.largest / noise_ratio.LARGEST
-    if stage.source == BETWEEN_STEPS:
-        rounded, limit = round_to(stage.center, comparison.precision), STEPS_BIAS
-    rounded = rounded if beside is None else beside
-    for allowed in _scales_of_bias(comparison, stage):
-        found: tuple[Bias, ...] = noise_ratio.biases(
-            comparison.actual, rounded, stage.center, comparison.expected, allowed
-        )
-        for shift, words in zip(found, ("shifted", "scaled"), strict=False):
-            if shift.beyond(limit):
-                return f"{words} on average by {shift.effect:,.4g} noise scales (limit {limit:g}), t = {shift.t:,.4g}"
-    return None
-
-
-def _scales_of_bias(comparison: Comparison, stage: Stage) -> Iterator[AnyArray]:
-    """Half of float16's smallest subnormal is nothing that rounding shifts an average by: where another scale comes of
-    it, float32's counts as well."""
-    scales: list[AnyArray] = []
-    for dtype in (comparison.precision, np.dtype(np.float32)):
-        with np.errstate(invalid="ignore", over="ignore"):
-            scale = noise_ratio.scale(
-                comparison.expected,
-                stage.spread,
-                dtype=dtype,
-                roundoff=comparison.roundoff,
-                floor=stages.floor_of(comparison),
-                weights=comparison.weights,
-            )
-        if not any(np.array_equal(scale, known, equal_nan=True) for known in scales):
-            scales.append(scale)
-            yield scale
 
 
 def crossed(comparison: Comparison, stage: Stage) -> str:

@@ -138,7 +138,7 @@ class Explanation(Struct, frozen=True):
 
     It is asked of outputs whose trouble is one of `of` and for which all of `applies` hold; their docstrings are the
     words of the page. runs and limits say, for the page as well, what further runs `explain` asks for and how close the
-    output must be. outcome is what becomes of an output that it explains, words the reason in its verdict.
+    output must be. outcome is what becomes of an output that it explains, message the reason in its verdict.
     """
 
     name: str
@@ -147,7 +147,7 @@ class Explanation(Struct, frozen=True):
     runs: str
     limits: str
     outcome: Outcome
-    words: str
+    message: str
     explain: Callable[[Examined], Explained | None]
 
 
@@ -159,8 +159,8 @@ def first(output: Examined, rows: Iterable[Explanation]) -> Ruling | None:
             continue
         found = row.explain(output)
         if found is not None:
-            trouble = {"trouble": output.reason} if "{trouble}" in row.words else {}
-            words = row.words.format(**{**trouble, **found.values})
+            trouble = {"trouble": output.reason} if "{trouble}" in row.message else {}
+            words = row.message.format(**{**trouble, **found.values})
             return Ruling(found.comparison or comparison, found.stage, row.outcome, words, row.name)
     return None
 

@@ -24,7 +24,7 @@ from pytest_probe.numerics.rounding_signature import (
     unlike_rounding,
 )
 from pytest_probe.numerics.ulp import alike, ulp
-from pytest_probe.standards.noise import added_in_order, edges, stages
+from pytest_probe.standards.noise import added_in_order, bias, stages
 from pytest_probe.standards.noise.explanation import (
     STAGES,
     Examined,
@@ -94,7 +94,7 @@ def constant(output: Examined) -> Explained | None:
     if stage.source == BETWEEN_STEPS or not evidence.narrow_steps(STAGES[-1]):
         return None
     stepped = stages.between_steps(comparison, evidence.perturbed(STAGES[-1]) + evidence.float32_steps(STAGES[-1]))
-    fits = stepped.within_limits and edges.bias(comparison, stepped) is None
+    fits = stepped.within_limits and bias.bias(comparison, stepped) is None
     return Explained(stepped) if fits else None
 
 
@@ -111,7 +111,7 @@ def biased_as_cpu(output: Examined) -> Explained | None:
     stage, result = output.judged_by, output.comparison.evidence.cpu_result()
     if result is None or result.dtype != output.comparison.actual.dtype:
         return None
-    return Explained(stage) if edges.bias(output.comparison, stage, result) is None else None
+    return Explained(stage) if bias.bias(output.comparison, stage, result) is None else None
 
 
 def by_autocast(output: Examined) -> Explained | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import partial
 
 from pytest_probe.model.verdict import UNDECIDED
-from pytest_probe.standards.noise import otherwise, scales, steps
+from pytest_probe.standards.noise import last_resorts, scales, steps
 from pytest_probe.standards.noise.explanation import (
     OWN_KERNEL,
     STAGES,
@@ -137,37 +137,37 @@ ROUNDING = (
 OTHERWISE = (
     Explanation(
         "cut sums", ANY, (elsewhere, narrow, of_real_numbers), "the reference with cut sums", BY_RULE,
-        "pass", CUT_SUMS_WORDS, otherwise.cut_sums,
+        "pass", CUT_SUMS_WORDS, last_resorts.cut_sums,
     ),
     Explanation(
         "in single", ANY, (on_cpu, with_narrower_argument), "those of the rows above with float32's roundoff",
         BY_RULE, "warning",
         f"{UNDECIDED}the roundoff of float32 explains the error and that of float64 does not; an argument is narrower "
-        "than float64", otherwise.in_single,
+        "than float64", last_resorts.in_single,
     ),
     Explanation(
         "one after another", ("above", "far"), (), "sequence, lanes, threads, pairs, single", "a tenth of each error",
-        "warning", "{added}", otherwise.one_after_another,
+        "warning", "{added}", last_resorts.one_after_another,
     ),
     Explanation(
         "own kernel", ANY, (may_round_between, rounds_in_known_steps, by_framework),
         "own_result; narrow_steps, narrow_steps_inside, perturbed_narrow 4", "16 and 2, unbiased", "warning",
-        f"{{whose}}'s {OWN_KERNEL}{{overflows}}: {{trouble}}", otherwise.own_kernel,
+        f"{{whose}}'s {OWN_KERNEL}{{overflows}}: {{trouble}}", last_resorts.own_kernel,
     ),
     Explanation(
         "kernels inside", ANY, (may_round_between,), "kernels_inside", BY_RULE, "warning",
-        f"{{whose}}'s {OWN_KERNEL}: {{trouble}}", otherwise.kernels_inside,
+        f"{{whose}}'s {OWN_KERNEL}: {{trouble}}", last_resorts.kernels_inside,
     ),
     Explanation(
         "terms left out", ANY, (), "the reference with numbers for NaN, 2 times; cpu_result; float32 1",
         BY_RULE, "warning",
         f"{UNDECIDED}{{count:,}} elements are numbers where the reference is NaN: there zero meets NaN or an infinity "
-        "of the arguments, and of the CPU's own kernels some leave such terms out", otherwise.left_out,
+        "of the arguments, and of the CPU's own kernels some leave such terms out", last_resorts.left_out,
     ),
     Explanation(
         "terms multiplied", ANY, (), "reference_on_cpu", BY_RULE, "warning",
         f"{UNDECIDED}{{count:,}} elements are NaN where the reference has numbers, as in the CPU's own kernel: zeros, "
-        "such as those of padding, may have met NaN or an infinity of the arguments", otherwise.multiplied,
+        "such as those of padding, may have met NaN or an infinity of the arguments", last_resorts.multiplied,
     ),
 )  # fmt: skip
 EXPLANATIONS = (*SCALES, *ROUNDING, *OTHERWISE)

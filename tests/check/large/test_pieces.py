@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from msgspec.structs import replace
 
 from pytest_probe import inputs
-from pytest_probe.check import Checker, Conditions, judging
+from pytest_probe.check import Checker, RunRequest, judging
 from pytest_probe.check.large import cuts, pieces
 from pytest_probe.check.large.cuts import Cut
 from pytest_probe.check.large.pieces import Pieces, Sampled
@@ -267,7 +267,7 @@ def test_copies_are_compared_bit_for_bit() -> None:
             found[509, 63] = torch.nextafter(found[509, 63], torch.tensor(9.0))
         return found
 
-    checker = Checker(Conditions(device="cpu"), Registry.default())
+    checker = Checker(RunRequest(device="cpu"), Registry.default())
     for function, verdict in ((torch.clone, "pass"), (wrong, "error")):
         (found,) = checker.compare(function, torch.clone, [numbers("float32")], api="Torch.clone")
         assert found.verdict == verdict
@@ -492,7 +492,7 @@ def test_windows_that_show_nothing_of_a_call_fail_no_healthy_one(
         found = function(x)
         return found if x.dtype is torch.float64 else ~found if found.dtype is torch.bool else found + 1
 
-    checker = Checker(Conditions(device="cpu"), Registry.default())
+    checker = Checker(RunRequest(device="cpu"), Registry.default())
     for tested, verdict in ((function, "pass"), (wrong, "error")):
         (found,) = checker.compare(tested, function, [x])
         assert found.verdict == verdict, found.reason
@@ -506,7 +506,7 @@ def test_a_reference_that_refuses_some_places_is_asked_in_full() -> None:
 
     x = numbers("float32")
     x[77, 7] = 7
-    checker = Checker(Conditions(device="cpu"), Registry.default())
+    checker = Checker(RunRequest(device="cpu"), Registry.default())
     (found,) = checker.compare(lambda x: x * 2, refuses, [x])
     assert (found.verdict, found.kind) == ("skip", "no reference")
     assert "7 is none of mine" in found.reason
@@ -535,7 +535,7 @@ def test_some_pieces_of_a_reference_elsewhere_run_on_the_cpu_too(
         return found
 
     monkeypatch.setattr(TorchFramework, "run", elsewhere)
-    checker = Checker(Conditions(device="cpu", reference_device="cpu:0"), Registry.default())
+    checker = Checker(RunRequest(device="cpu", reference_device="cpu:0"), Registry.default())
     (found,) = checker.compare(F.gelu, F.gelu, [numbers("float32")])
     assert found.verdict == verdict
     noted = any(note.startswith("reference on cpu:0: what is judged") for note in found.notes)

@@ -249,7 +249,7 @@ class OneElement:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_sampled_outputs_of_healthy_kernels_pass(bench: Make, dtype: torch.dtype, direction: str) -> None:
-    found = bench("Functional.linear", F.linear, *linear(dtype), backward=True, conditions=SMALL).check(direction)
+    found = bench("Functional.linear", F.linear, *linear(dtype), backward=True, request=SMALL).check(direction)
     assert (found.verdict, found.reason) == ("pass", "")
     assert all(0 < float(output.metrics["sampled"]) < 0.5 for output in found.outputs[:2])
     assert [output.shape for output in found.outputs] == (
@@ -258,7 +258,7 @@ def test_sampled_outputs_of_healthy_kernels_pass(bench: Make, dtype: torch.dtype
 
 
 def test_a_note_says_the_share_that_was_sampled(bench: Make) -> None:
-    found = bench("Functional.linear", F.linear, *linear(), backward=True, conditions=SMALL).check()
+    found = bench("Functional.linear", F.linear, *linear(), backward=True, request=SMALL).check()
     share = found.outputs[0].metrics["sampled"]
     assert found.notes == (f"sampled: output.0: {share:.2%} of its elements",)
 
@@ -267,7 +267,7 @@ def test_a_note_says_the_share_that_was_sampled(bench: Make) -> None:
 def test_one_wrong_element_of_a_large_output_is_found(
     bench: Make, plant: Plant, dtype: torch.dtype, factor: float
 ) -> None:
-    made = bench("Functional.linear", F.linear, *linear(dtype), conditions=SMALL)
+    made = bench("Functional.linear", F.linear, *linear(dtype), request=SMALL)
     wrong = OneElement(factor)
     plant(F, "linear", wrong)
     found = made.check()
@@ -285,7 +285,7 @@ def test_one_wrong_element_of_a_large_output_is_found(
 def test_a_scaled_gradient_of_a_large_call_is_found(
     bench: Make, plant: Plant, wrong: Function, names: set[str]
 ) -> None:
-    made = bench("Functional.linear", F.linear, *linear(), backward=True, conditions=SMALL)
+    made = bench("Functional.linear", F.linear, *linear(), backward=True, request=SMALL)
     plant(F, "linear", wrong)
     assert failed(made.check("backward")).keys() == names
 
@@ -296,7 +296,7 @@ def test_a_wrong_matrix_of_a_batch_is_found_and_the_output_is_let_go(
 ) -> None:
     """Once the device has given its gradients."""
     x, y = normal_tensor(1, 4, 128, 32), normal_tensor(1, 4, 32, 128)
-    made = bench("Torch.matmul", torch.matmul, x, y, backward=True, conditions=SMALL)
+    made = bench("Torch.matmul", torch.matmul, x, y, backward=True, request=SMALL)
     runs = list[Run]()
     monkeypatch.setattr(Run, "release", lambda run: runs.append(run))
     healthy = made.check("backward")
@@ -319,7 +319,7 @@ def test_a_wrong_matrix_of_a_batch_is_found_and_the_output_is_let_go(
 def test_a_large_output_of_another_structure_is_an_error(
     bench: Make, plant: Plant, wrong: Function, reason: str
 ) -> None:
-    made = bench("Functional.linear", F.linear, *linear(), conditions=SMALL)
+    made = bench("Functional.linear", F.linear, *linear(), request=SMALL)
     plant(F, "linear", wrong)
     found = made.check()
     assert found.verdict == "error"
@@ -327,7 +327,7 @@ def test_a_large_output_of_another_structure_is_an_error(
 
 
 def test_a_missing_gradient_of_a_large_call_is_an_error(bench: Make, plant: Plant) -> None:
-    made = bench("Functional.linear", F.linear, *linear(), backward=True, conditions=SMALL)
+    made = bench("Functional.linear", F.linear, *linear(), backward=True, request=SMALL)
     plant(F, "linear", lambda right, x, w, b: right(x, w.detach(), b))
     assert failed(made.check("backward")) == {"grad.input.1": "structure"}
 
@@ -336,7 +336,7 @@ def test_under_a_device_mode(bench: Make, plant: Plant) -> None:
     multiply = product(to_bits(11))
     plant(F, "linear", lambda right, x, w, b: multiply(x, w.t()) + b)
     made = {
-        allow: bench("Functional.linear", F.linear, *linear(), backward=True, conditions={**SMALL, "allow": (allow,)})
+        allow: bench("Functional.linear", F.linear, *linear(), backward=True, request={**SMALL, "allow": (allow,)})
         for allow in ("none", "tf32")
     }
     for direction in ("forward", "backward"):
@@ -347,7 +347,7 @@ def test_under_a_device_mode(bench: Make, plant: Plant) -> None:
 def test_python_floats_of_narrow_tensors(bench: Make) -> None:
     args = normal_tensor(256, dtype=torch.bfloat16), *(tensor.t() for tensor in linear(torch.bfloat16)[1::-1])
     base, left, right = args[0], args[2].t(), args[1]
-    made = bench("Torch.addmm", torch.addmm, base, left, right, beta=0.3, alpha=0.7, conditions=SMALL)
+    made = bench("Torch.addmm", torch.addmm, base, left, right, beta=0.3, alpha=0.7, request=SMALL)
     found = made.check()
     assert (found.verdict, found.outputs[0].metrics.get("sampled") is not None) == ("pass", True)
 
@@ -355,14 +355,14 @@ def test_python_floats_of_narrow_tensors(bench: Make) -> None:
 def test_repeats_look_at_all_elements(bench: Make, plant: Plant) -> None:
     runs, wrong = iter(range(100)), OneElement(1 + 2.0**-22)
     plant(F, "linear", lambda right, *args: right(*args) if next(runs) % 2 else wrong(right, *args))
-    made = bench("Functional.linear", F.linear, *linear(), conditions={**SMALL, "repeat": 3})
+    made = bench("Functional.linear", F.linear, *linear(), request={**SMALL, "repeat": 3})
     found = made.check()
     assert any("1 of 32,768 elements" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "pass"), (1.01, "error")])
 def test_a_call_that_a_test_makes(bench: Make, factor: float, verdict: str) -> None:
-    made = bench("Functional.linear", F.linear, *linear(), backward=True, conditions=SMALL)
+    made = bench("Functional.linear", F.linear, *linear(), backward=True, request=SMALL)
     prepared = made.checker.prepare(made.case(), gradient=True)
     assert isinstance(prepared, PreparedCall)
     result = factor * F.linear(*prepared.bound.args)
@@ -372,18 +372,18 @@ def test_a_call_that_a_test_makes(bench: Make, factor: float, verdict: str) -> N
 
 
 def test_a_case_below_the_budget_is_judged_in_full(bench: Make) -> None:
-    found = bench("Functional.linear", F.linear, *linear(), conditions={"flops": 5e6}).check()
+    found = bench("Functional.linear", F.linear, *linear(), request={"flops": 5e6}).check()
     assert "sampled" not in found.outputs[0].metrics
     assert found.notes == ()
 
 
 def test_a_large_call_is_sampled_in_another_dtype_too(bench: Make) -> None:
-    made = bench("Functional.linear", F.linear, *linear(), conditions=SMALL)
+    made = bench("Functional.linear", F.linear, *linear(), request=SMALL)
     found = made.checker.check(replace(made.case(), dtype="bfloat16"))
     assert (found.verdict, found.dtype, "sampled" in found.outputs[0].metrics) == ("pass", "bfloat16", True)
 
 
 def test_a_reference_device_with_a_number_is_used(bench: Make) -> None:
-    made = bench("Functional.linear", F.linear, *linear(), backward=True, conditions={"reference_device": "cpu:0"})
+    made = bench("Functional.linear", F.linear, *linear(), backward=True, request={"reference_device": "cpu:0"})
     assert [made.check(direction).verdict for direction in ("forward", "backward")] == ["pass", "pass"]
-    assert made.checker.setup.describe()["reference_device"] == "cpu:0"
+    assert made.checker.engines.describe()["reference_device"] == "cpu:0"

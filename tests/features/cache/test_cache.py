@@ -82,8 +82,8 @@ def found(
     bench: Make, folder: Path | None, registry: Registry | None = None, device: str = "cpu", **asked: Any
 ) -> list[Verdict]:
     """The verdicts on both directions of a gelu."""
-    conditions = {"device": device, "cache": None if folder is None else Cache(folder), **asked}
-    made = bench("Functional.gelu", F.gelu, X, backward=True, registry=registry, conditions=conditions)
+    request = {"device": device, "cache": None if folder is None else Cache(folder), **asked}
+    made = bench("Functional.gelu", F.gelu, X, backward=True, registry=registry, request=request)
     return [made.check(direction) for direction in BOTH]
 
 
@@ -101,14 +101,14 @@ def test_another_device_pays_for_itself_alone(bench: Make, folder: Path, compute
 
 
 def test_a_backward_checked_alone_is_cached(bench: Make, folder: Path) -> None:
-    conditions = {"cache": Cache(folder)}
-    runs = [bench("Functional.gelu", F.gelu, X, backward=True, conditions=conditions).check("backward") for _ in BOTH]
+    request = {"cache": Cache(folder)}
+    runs = [bench("Functional.gelu", F.gelu, X, backward=True, request=request).check("backward") for _ in BOTH]
     assert repr(runs[0]) == repr(runs[1]) == repr(found(bench, None)[1])
 
 
 def test_gradients_that_are_not_there_are_computed(bench: Make, folder: Path) -> None:
     """The forward run comes from the cache then, without a graph."""
-    made = bench("Functional.gelu", F.gelu, X, backward=True, conditions={"cache": Cache(folder)})
+    made = bench("Functional.gelu", F.gelu, X, backward=True, request={"cache": Cache(folder)})
     made.check("forward")
     expected = found(bench, None)
     assert repr(found(bench, folder)) == repr(expected)
@@ -124,7 +124,7 @@ def files(folder: Path) -> set[str]:
     [
         {"edit": lambda data: data["Functional.gelu.0.forward"]["input_kwargs"].update(approximate=_text("tanh"))},
         {"edit": lambda data: data["Functional.gelu.0.forward"]["input_args"][0].update(Max=9.0)},
-        {"conditions": {"seed": 1}},
+        {"request": {"seed": 1}},
         {"dtype": "float16"},
         {"version": "0"},
         {"package": b"0"},
@@ -141,15 +141,15 @@ def test_what_numbers_depend_on_misses(
 ) -> None:
     def run(folder: Path | None, how: Mapping[str, Any]) -> str:
         given = {name: how[name] for name in ("edit", "hooks") if name in how}
-        conditions = {"cache": None if folder is None else Cache(folder), **how.get("conditions", {})}
-        made = bench("Functional.gelu", F.gelu, X, backward=True, conditions=conditions, **given)
+        request = {"cache": None if folder is None else Cache(folder), **how.get("request", {})}
+        made = bench("Functional.gelu", F.gelu, X, backward=True, request=request, **given)
         return repr([made.check(direction, dtype=how.get("dtype")) for direction in BOTH])
 
     run(folder, {})
     before = files(folder)
     computed()
     if "version" in changed:
-        framework = type(bench("Functional.gelu", F.gelu, X).checker.setup.framework)
+        framework = type(bench("Functional.gelu", F.gelu, X).checker.engines.framework)
         monkeypatch.setattr(framework, "describe", lambda _: {"framework": "torch", "version": changed["version"]})
     if "package" in changed:
         monkeypatch.setattr(cache_module, "package_digest", lambda: changed["package"])
@@ -197,7 +197,7 @@ def test_one_damaged_array_costs_no_other(bench: Make, folder: Path, computed: C
 
 
 def test_what_draws_random_numbers_is_not_kept(bench: Make, folder: Path) -> None:
-    made = bench("Functional.dropout", F.dropout, X, 0.5, True, conditions={"cache": Cache(folder)})
+    made = bench("Functional.dropout", F.dropout, X, 0.5, True, request={"cache": Cache(folder)})
     assert made.check().verdict == "pass"
     assert not files(folder)
 
@@ -210,7 +210,7 @@ def test_a_function_in_the_place_of_the_frameworks_is_not_kept(
     before = files(folder)
     gelu = F.gelu
     monkeypatch.setattr(F, "gelu", lambda *args, **kwargs: gelu(*args, **kwargs) + 1)
-    made = bench("Functional.gelu", torch.nn.functional.gelu, X, backward=True, conditions={"cache": Cache(folder)})
+    made = bench("Functional.gelu", torch.nn.functional.gelu, X, backward=True, request={"cache": Cache(folder)})
     assert [made.check(direction).verdict for direction in BOTH] == ["error", "pass"]
     assert files(folder) == before
 
@@ -246,8 +246,8 @@ def test_samples_of_a_large_call_are_cached(bench: Make, folder: Path, computed:
     x, weight = normal(96, 128), normal(80, 128, seed=1)
 
     def run(cache: Path | None) -> str:
-        conditions = {"cache": None if cache is None else Cache(cache), "flops": 1e5}
-        made = bench("Functional.linear", F.linear, x, weight, backward=True, conditions=conditions)
+        request = {"cache": None if cache is None else Cache(cache), "flops": 1e5}
+        made = bench("Functional.linear", F.linear, x, weight, backward=True, request=request)
         found = [asdict(made.check(direction)) for direction in BOTH]
         return repr([{name: value for name, value in verdict.items() if name != "parts"} for verdict in found])
 

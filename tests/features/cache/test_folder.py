@@ -100,7 +100,7 @@ def test_what_is_written_is_read_bit_for_bit(tmp_path: Path) -> None:
     assert found.labels() == ("first", "second")
     first = found.result("first")
     assert first is not None
-    assert first.told == TOLD
+    assert first.other == TOLD
     assert {name: first.values[name] for name in PLAIN} == PLAIN
     for name, array in ARRAYS.items():
         read = first.values[name]

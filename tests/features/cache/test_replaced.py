@@ -102,7 +102,7 @@ def judged(bench: Make, call: Any, folder: Path | None, registry: Registry | Non
     """The reference's sum, and the verdict on the CPU: the same call, so what is replaced is so on both sides."""
     api, function, arguments = call
     kept = None if folder is None else cache.Cache(folder)
-    made = bench(api, function, *arguments, registry=registry, conditions={"cache": kept})
+    made = bench(api, function, *arguments, registry=registry, request={"cache": kept})
     return repr(made.check())
 
 

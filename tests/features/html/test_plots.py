@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from msgspec.structs import replace
 
-from pytest_probe.check import CaseOutcome, Checker, Conditions
+from pytest_probe.check import CaseOutcome, Checker, RunRequest
 from pytest_probe.features.html.plugin import arguments_of, details_of, operands_of, plots_of
 from pytest_probe.model.case import Case
 from pytest_probe.model.details import Details, Plots
@@ -24,7 +24,7 @@ from tests.support.scaled import Product
 
 
 def plots(function: Any, reference: Any, *args: Any, device: Any = "cpu", plotted: bool = True) -> Plots | None:
-    checker = Checker(Conditions(device, plotted=plotted), Registry.default())
+    checker = Checker(RunRequest(device, plotted=plotted), Registry.default())
     (case,) = checker.pairs(function, reference, args)
     checked = checker.run(case)
     return plots_of(checked, checked.verdict)
@@ -64,7 +64,7 @@ def test_what_passes_is_drawn_too() -> None:
 def test_an_accelerator_that_is_one_by_name() -> None:
     registry = Registry.default()
     registry.devices["npu"] = lambda name: Emulated(name, lambda tensor: tensor * 1.01)
-    checker = Checker(Conditions("npu", plotted=True), registry)
+    checker = Checker(RunRequest("npu", plotted=True), registry)
     (case,) = checker.pairs(F.gelu, F.gelu, (X,))
     checked = checker.run(case)
     assert checked.verdict.verdict == "error"
@@ -107,7 +107,7 @@ def test_ratios_are_counted_where_plots_are_made_alone() -> None:
 
 
 def test_the_page_lists_the_arguments_of_a_case() -> None:
-    checker = Checker(Conditions("cpu"), Registry.default())
+    checker = Checker(RunRequest("cpu"), Registry.default())
     (case,) = checker.pairs(F.gelu, F.gelu, (X,))
     assert isinstance(case, Case)
     (row,) = arguments_of(checker.run(case))
@@ -122,7 +122,7 @@ def checked_product(folder: Path, call: Product, kernel: Any) -> CaseOutcome:
     registry.devices["other"] = Emulated
     registry.calls[call.api] = kernel
     dump = read_dump(scaled.write(folder, call, torch.from_numpy(call.exact).to(call.dtype)))
-    return Checker(Conditions("other", plotted=True), registry).run(Case(dump, dump.records[0], "forward", None))
+    return Checker(RunRequest("other", plotted=True), registry).run(Case(dump, dump.records[0], "forward", None))
 
 
 @FLOAT4
@@ -154,7 +154,7 @@ def test_operands_of_tiny_numbers_are_no_zeros(tmp_path: Path) -> None:
 
 
 def test_other_cases_have_no_operands() -> None:
-    checker = Checker(Conditions("cpu"), Registry.default())
+    checker = Checker(RunRequest("cpu"), Registry.default())
     (case,) = checker.pairs(F.gelu, F.gelu, (X,))
     assert operands_of(checker.run(case)) == ()
 
@@ -171,7 +171,7 @@ def test_both_numbers_of_a_pair_are_drawn(tmp_path: Path) -> None:
     registry = Registry.default()
     registry.devices["other"] = Emulated
     registry.calls["Tensor.clone"] = one_off
-    checked = Checker(Conditions("other", plotted=True), registry).run(Case(dump, dump.records[0], "forward", None))
+    checked = Checker(RunRequest("other", plotted=True), registry).run(Case(dump, dump.records[0], "forward", None))
     assert checked.verdict.arguments[0].value == "1 .. 1"
     found = plots_of(checked, checked.verdict)
     assert found is not None

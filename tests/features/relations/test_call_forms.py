@@ -63,7 +63,7 @@ def test_a_result_of_another_shape_has_no_twin(ask: Ask) -> None:
 
 
 def test_calls_that_write_themselves_have_none(ask: Ask) -> None:
-    verdict = ask("Tensor.exp_", torch.Tensor.exp_, normal(4, 6), names=("inplace", "out", "fresh"))
+    verdict = ask("Tensor.exp_", torch.Tensor.exp_, normal(4, 6), names=("inplace", "out", "all-written"))
     assert found(verdict) == {}
 
 

@@ -32,7 +32,7 @@ def run(pytester: pytest.Pytester, kernel: str, asked: str, dtype: str = "float3
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("backward", [False, True])
 def test_a_healthy_kernel(pytester: pytest.Pytester, dtype: str, backward: bool) -> None:
-    asked = 'relations=["batch", "order", "guard", "fresh", "again"], batch={"x": 0}'
+    asked = 'relations=["batch", "order", "guard", "all-written", "again"], batch={"x": 0}'
     run(pytester, "torch.softmax(x, -1)", asked, dtype, backward, "--probe-strict").assert_outcomes(passed=1)
 
 

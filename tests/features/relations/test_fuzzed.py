@@ -57,5 +57,5 @@ def test_a_property_is_a_contract(pytester: pytest.Pytester) -> None:
 def test_a_healthy_api_breaks_none(pytester: pytest.Pytester) -> None:
     faulty(pytester, "write before")
     (pytester.path / "conftest.py").unlink()
-    result = run(pytester, "--probe-relations=fresh,guard,out,inplace,alias,layout")
+    result = run(pytester, "--probe-relations=all-written,guard,out,inplace,alias,layout")
     result.assert_outcomes(passed=1)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pytest_probe import capture
-from pytest_probe.check import Case, CaseOutcome, Checker, Conditions
+from pytest_probe.check import Case, CaseOutcome, Checker, RunRequest
 from pytest_probe.features.relations.checks import Relations
 from pytest_probe.options import RELATION_NAMES
 from pytest_probe.records import read_dump
@@ -28,7 +28,7 @@ def test_a_training_step(tmp_path: Path, name: str, dtype: str | None) -> None:
             step()
             recorder.step()
     dump = read_dump(next(tmp_path.glob("step1/*/dump.json")))
-    checker = Checker(Conditions(device="cpu"), Registry.default())
+    checker = Checker(RunRequest(device="cpu"), Registry.default())
     relations, asked = Relations(checker, RELATION_NAMES), 0
     for record in dump.records:
         checked: CaseOutcome | None = None

@@ -94,7 +94,7 @@ def test_what_is_not_asked_is_said(pytester: pytest.Pytester) -> None:
 
 
 def test_what_is_drawn_has_no_relation(pytester: pytest.Pytester) -> None:
-    asked = 'relations=["fresh", "layout"], api="Functional.dropout"'
+    asked = 'relations=["all-written", "layout"], api="Functional.dropout"'
     _, found = run(pytester, "F.dropout", "F.dropout", asked)
     assert {reason for _, reason in found.values()} == {
         "its numbers are drawn anew each time, or left as memory held them"

@@ -1,4 +1,4 @@
-"""fresh and guard: what is shown of a fault, and what is left out."""
+"""all-written and guard: what is shown of a fault, and what is left out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from tests.features.relations.conftest import Ask, broken, found, normal
 from tests.support.related import memory_at
 
-MEMORY = ("fresh", "guard")
+MEMORY = ("all-written", "guard")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.complex64], ids=str)
@@ -17,7 +17,7 @@ MEMORY = ("fresh", "guard")
 def test_healthy_calls_hold(ask: Ask, dtype: torch.dtype, direction: str) -> None:
     x, y = normal(40, 30, dtype=dtype), normal(40, 30, dtype=dtype, seed=1)
     verdict = ask("Torch.mul", torch.mul, x, y, names=MEMORY, direction=direction)
-    assert {name: each.verdict for name, each in found(verdict).items()} == {"fresh": "pass", "guard": "pass"}
+    assert {name: each.verdict for name, each in found(verdict).items()} == {"all-written": "pass", "guard": "pass"}
 
 
 def test_integers_are_guarded_as_well(ask: Ask) -> None:
@@ -59,11 +59,11 @@ def test_elements_that_are_not_written_are_shown(ask: Ask) -> None:
         return out
 
     verdict = ask("Functional.relu", F.relu, normal(8, 12), names=MEMORY, calls={"Functional.relu": kernel})
-    fresh = found(verdict)["fresh"]
-    assert broken(verdict) == {"fresh": "error"}
-    assert fresh.reason == "not written: output.0: 12 of 96 elements differ with what memory was full of"
-    assert {element.index[0] for element in fresh.worst} == {7}
-    assert (fresh.metrics["apart"], fresh.metrics["elements"]) == (12, 96)
+    written = found(verdict)["all-written"]
+    assert broken(verdict) == {"all-written": "error"}
+    assert written.reason == "not written: output.0: 12 of 96 elements differ with what memory was full of"
+    assert {element.index[0] for element in written.worst} == {7}
+    assert (written.metrics["apart"], written.metrics["elements"]) == (12, 96)
 
 
 @pytest.mark.parametrize("size", [(5, 7), (200, 300), (1500, 1000)])
@@ -78,8 +78,8 @@ def test_memory_that_a_library_allocates_is_seen(ask: Ask, size: tuple[int, int]
         return longer
 
     verdict = ask("Functional.relu", F.relu, normal(*size), names=MEMORY, calls={"Functional.relu": kernel})
-    assert broken(verdict) == {"fresh": "error"}
-    assert ": 1 of " in found(verdict)["fresh"].reason
+    assert broken(verdict) == {"all-written": "error"}
+    assert ": 1 of " in found(verdict)["all-written"].reason
 
 
 def test_a_view_by_strides_may_read_its_memory(ask: Ask) -> None:
@@ -132,5 +132,5 @@ def test_a_call_that_raises_the_second_time_breaks_them(ask: Ask) -> None:
             raise RuntimeError("only once")
         return torch.relu(x)
 
-    verdict = ask("Functional.relu", F.relu, normal(8, 12), names=("fresh",), calls={"Functional.relu": kernel})
-    assert found(verdict)["fresh"].reason.startswith("the same call raises now: cpu raised")
+    verdict = ask("Functional.relu", F.relu, normal(8, 12), names=("all-written",), calls={"Functional.relu": kernel})
+    assert found(verdict)["all-written"].reason.startswith("the same call raises now: cpu raised")

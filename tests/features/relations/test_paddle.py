@@ -36,7 +36,9 @@ def reads_after_writing(x, y, name=None):
     own.multiply_(paddle.to_tensor(0.5))
     return out
 
-CALLS = {"fresh": ("relu", leaves_its_tail), "again": ("softmax", Cached()), "alias": ("add", reads_after_writing)}
+CALLS = {
+    "all-written": ("relu", leaves_its_tail), "again": ("softmax", Cached()), "alias": ("add", reads_after_writing),
+}
 
 def pytest_probe_register(registry):
     api, call = CALLS[NAME]
@@ -57,12 +59,12 @@ def test_paddle_is_healthy(pytester: pytest.Pytester, options: list[str]) -> Non
     found = run(pytester, f"--probe-dump={ROOT / 'cases/paddle-gpt'}", *options)
     assert [output for output in found if output["verdict"] == "error"] == []
     held = [output["name"] for output in found if output["verdict"] == "pass"]
-    assert min(held.count(f"relation.{name}") for name in ("fresh", "guard", "again")) > 80
+    assert min(held.count(f"relation.{name}") for name in ("all-written", "guard", "again")) > 80
 
 
-@pytest.mark.parametrize("name", ["fresh", "again", "alias"])
+@pytest.mark.parametrize("name", ["all-written", "again", "alias"])
 def test_a_fault_in_paddle_breaks_its_relation_alone(pytester: pytest.Pytester, name: str) -> None:
-    api = {"fresh": "nn.functional.relu", "again": "nn.functional.softmax", "alias": "add"}[name]
+    api = {"all-written": "nn.functional.relu", "again": "nn.functional.softmax", "alias": "add"}[name]
     x = tensor(shape=(6, 96))
     dump = write(pytester.path, {f"paddle.{api}*0": entry(*[x] * (1 + (name == "alias")))})
     pytester.makeconftest(f"NAME = {name!r}\n{PLANTED}")

@@ -43,21 +43,22 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 def test_an_error_fails_its_items(pytester: pytest.Pytester) -> None:
     faulty(pytester, "write before")
-    result = run(pytester, "--probe-relations=guard,fresh", "--probe-out=out")
+    result = run(pytester, "--probe-relations=guard,all-written", "--probe-out=out")
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(
         [
             "relation.guard [[]6, 96[]] float32: error (relations): input.0: written 1 element*",
-            "to reproduce: pytest 'dump.json::Functional.relu.?.forward' --probe-relations=guard,fresh",
-            "relation.fresh, 2 cases: 2 kept",
+            "to reproduce: pytest 'dump.json::Functional.relu.?.forward' --probe-relations=guard,all-written",
+            "relation.all-written, 2 cases: 2 kept",
             "relation.guard, 2 cases: 2 broken",
             "  Functional.relu float32 forward: 2 broken",
         ]
     )
     assert rows(pytester.path / "out") == [
         {"question": f"relation.{name}", "api": "Functional.relu", "dtype": "float32", "direction": "forward",
-         "cases": 2, "outcomes": {outcome: 2}, "shares": {"holds": [holds, 2]}, "totals": {}, "most": {}, "words": {}}
-        for name, outcome, holds in (("fresh", "kept", 2), ("guard", "broken", 0))
+         "cases": 2, "outcomes": {outcome: 2}, "shares": {"holds": [holds, 2]}, "totals": {}, "most": {},
+         "messages": {}}
+        for name, outcome, holds in (("all-written", "kept", 2), ("guard", "broken", 0))
     ]  # fmt: skip
 
 

@@ -35,7 +35,7 @@ def asked(bench: Make, fault: Fault, dtype: torch.dtype, device: str, calls: dic
         *fault.arguments(dtype),
         backward=backward,
         registry=registry,
-        conditions={"device": device},
+        request={"device": device},
     )
     checks = SelfChecks(made.checker, fault.asked)
     verdict = checks.of(made.case("forward")).verdict
@@ -89,7 +89,7 @@ def test_what_an_operators_own_steps_explain_is_undecided(
     args = [arg.to(dtype) for arg in (composites.RIGHT | composites.WRONG)[name]]
     registry = Registry(namespaces={"Vendor": composites.__name__}, devices={"other": devices.Emulated})
     function = getattr(composites, name)
-    made = bench(f"Vendor.{name}", function, *args, backward=True, registry=registry, conditions={"device": "other"})
+    made = bench(f"Vendor.{name}", function, *args, backward=True, registry=registry, request={"device": "other"})
     verdict = SelfChecks(made.checker, ["wider"]).of(made.case(direction)).verdict
     found = {output.verdict for output in verdict.outputs}
     if name in composites.WRONG:

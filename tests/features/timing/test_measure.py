@@ -55,7 +55,7 @@ def measured(bench: Bench, direction: str = "forward") -> tuple[CaseTime, Subjec
 @pytest.mark.parametrize("how", HOW)
 def test_the_call_is_the_recorded_one(bench: Make, how: str) -> None:
     x = normal(6, 5).requires_grad_()
-    made = bench("Functional.softmax", F.softmax, x, dim=1, backward=True, conditions=HOW[how], registry=registry())
+    made = bench("Functional.softmax", F.softmax, x, dim=1, backward=True, request=HOW[how], registry=registry())
     for direction in ("forward", "backward"):
         time, found = measured(made, direction)
         assert time.median_us is not None
@@ -73,7 +73,7 @@ def test_both_ways_measure_the_same_call(bench: Make, how: str) -> None:
     x, weight = normal(4, 3, 2).requires_grad_(), torch.ones(3, requires_grad=True)
     made = bench(
         "Functional.batch_norm", F.batch_norm, x, torch.zeros(3), torch.ones(3), weight, None, True,
-        backward=True, conditions=HOW[how], registry=registry(),
+        backward=True, request=HOW[how], registry=registry(),
     )  # fmt: skip
     for direction in ("forward", "backward"):
         call = measured(made, direction)[1].call
@@ -84,14 +84,14 @@ def test_both_ways_measure_the_same_call(bench: Make, how: str) -> None:
 
 @pytest.mark.parametrize("how", HOW)
 def test_an_in_place_call_writes_to_copies(bench: Make, how: str) -> None:
-    made = bench("Tensor.add_", torch.Tensor.add_, normal(3), normal(3), conditions=HOW[how], registry=registry())
+    made = bench("Tensor.add_", torch.Tensor.add_, normal(3), normal(3), request=HOW[how], registry=registry())
     assert measured(made)[1].call.writes == frozenset(["input.0"])
 
 
 def test_a_recorded_autocast_holds(bench: Make) -> None:
     x, weight = normal(4, 8), normal(3, 8)
     with torch.autocast("cpu", torch.bfloat16):
-        made = bench("Functional.linear", F.linear, x, weight, conditions=ALONE)
+        made = bench("Functional.linear", F.linear, x, weight, request=ALONE)
     found = measured(made)[1]
     assert found.call.way.autocast == "bfloat16"
     assert found.outputs["output.0"] == ((4, 3), 24)
@@ -101,7 +101,7 @@ def test_another_record_is_a_skip_as_ever(bench: Make) -> None:
     def wrong_shape(data: dict[str, Any]) -> None:
         data["Torch.exp.0.forward"]["output"][0]["shape"] = [7]
 
-    made = bench("Torch.exp", torch.exp, normal(3), edit=wrong_shape, conditions=ALONE)
+    made = bench("Torch.exp", torch.exp, normal(3), edit=wrong_shape, request=ALONE)
     verdict = made.check()
     assert (verdict.verdict, verdict.kind) == ("skip", "replay differs from the record")
 
@@ -111,7 +111,7 @@ def test_arguments_that_kernels_do_not_check_are_checked_before_a_time_is_asked_
         data["Functional.embedding.0.forward"]["input_args"][0] |= {"Max": 90, "Min": 90}
 
     index = torch.tensor([1, 2])
-    made = bench("Functional.embedding", F.embedding, index, normal(4, 2), edit=out_of_range, conditions=ALONE)
+    made = bench("Functional.embedding", F.embedding, index, normal(4, 2), edit=out_of_range, request=ALONE)
     assert made.check().verdict in ("skip", "pass")
 
 
@@ -136,7 +136,7 @@ def test_so_many_sets_as_fill_the_cache_twice(size: int, cache: int, expected: t
 
 def test_cold_inputs_take_turns(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TorchFramework, "last_level_cache", lambda self, device: 1024)
-    time, _ = measured(bench("Torch.exp", torch.exp, normal(100), conditions=TIMED))
+    time, _ = measured(bench("Torch.exp", torch.exp, normal(100), request=TIMED))
     assert (time.inputs, time.sets) == ("cold", 6)
 
 
@@ -201,7 +201,7 @@ def test_what_a_call_moves_and_computes(
     backward: Work | None,
 ) -> None:
     args = tuple(arg.requires_grad_() for arg in args)
-    made = bench(name, function, *args, backward=backward is not None, conditions=TIMED)
+    made = bench(name, function, *args, backward=backward is not None, request=TIMED)
     assert work(measured(made)[1]) == forward
     if backward is not None:
         assert work(measured(made, "backward")[1]) == backward
@@ -211,7 +211,7 @@ def test_products_are_told_beside_the_devices_ceilings(
     bench: Make, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.costs |= {"linear": 1.1e-3, "_copy": 2.1e-3, "matmul": 4.1e-3}
-    found, _ = measured(bench("Functional.linear", F.linear, normal(40, 80), normal(30, 80), conditions=TIMED))
+    found, _ = measured(bench("Functional.linear", F.linear, normal(40, 80), normal(30, 80), request=TIMED))
     told = found.throughput
     assert told is not None
     assert told.gflop_per_s == pytest.approx(2 * 40 * 80 * 30 / 1e-3 / 1e9, rel=1e-3)
@@ -228,7 +228,7 @@ def test_ceilings_are_measured_once(bench: Make, machine: Machine, monkeypatch: 
         return right(self, *args)
 
     monkeypatch.setattr(Ceilings, "_seconds", seconds)
-    found = bench("Functional.linear", F.linear, normal(4, 8), normal(3, 8), conditions=TIMED)
+    found = bench("Functional.linear", F.linear, normal(4, 8), normal(3, 8), request=TIMED)
     measured(found)
     measured(found)
     assert len(made) == 2
@@ -253,7 +253,7 @@ def test_an_extra_buffer_is_seen(bench: Make, device: str, judged: bool) -> None
             mine.calls["Torch.exp"] = function
         made = bench(
             "Torch.exp", torch.exp, normal(1000), registry=mine,
-            conditions={**COUNTED, "judged": judged, "device": device},
+            request={**COUNTED, "judged": judged, "device": device},
         )  # fmt: skip
         verdict = made.check()
         assert verdict.memory is not None
@@ -266,7 +266,7 @@ def test_an_extra_buffer_is_seen(bench: Make, device: str, judged: bool) -> None
 
 def test_what_nothing_counts_is_not_zero(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TorchFramework, "memory_use", lambda self, device, call: None)
-    memory = bench("Torch.exp", torch.exp, normal(10), conditions=COUNTED).check().memory
+    memory = bench("Torch.exp", torch.exp, normal(10), request=COUNTED).check().memory
     assert memory is not None
     assert (memory.peak_bytes, memory.growth_bytes, memory.input_bytes) == (None, None, 40)
     assert memory.reason == measure.UNCOUNTED
@@ -289,7 +289,7 @@ def test_what_a_first_call_keeps_counts_for_no_case(bench: Make, monkeypatch: py
 
     mine.calls["Torch.exp"] = exp
     monkeypatch.setattr(TorchFramework, "memory_use", counted)
-    bench("Torch.exp", torch.exp, normal(10), registry=mine, conditions={**COUNTED, "judged": False}).check()
+    bench("Torch.exp", torch.exp, normal(10), registry=mine, request={**COUNTED, "judged": False}).check()
     # The run that finds the call, one before the counting, and the one that is counted.
     assert calls == [0, 0, 1]
 
@@ -303,9 +303,7 @@ def test_what_raises_in_the_measurement_has_a_reason(
 
     monkeypatch.setattr(measure, "times", broken)
     monkeypatch.setattr(TorchFramework, "memory_use", broken)
-    verdict = bench(
-        "Torch.exp", torch.exp, normal(10), conditions={"measuring": TimeAndMemory(0.05, memory=True)}
-    ).check()
+    verdict = bench("Torch.exp", torch.exp, normal(10), request={"measuring": TimeAndMemory(0.05, memory=True)}).check()
     assert verdict.verdict == "pass"
     assert verdict.time is not None
     assert verdict.memory is not None
@@ -317,7 +315,7 @@ def test_what_raises_in_the_measurement_has_a_reason(
 def test_a_call_without_gradients_on_the_device_is_not_measured(bench: Make) -> None:
     mine = registry()
     mine.calls["Torch.exp"] = lambda x: torch.exp(x.detach())
-    made = bench("Torch.exp", torch.exp, normal(10).requires_grad_(), backward=True, registry=mine, conditions=ALONE)
+    made = bench("Torch.exp", torch.exp, normal(10).requires_grad_(), backward=True, registry=mine, request=ALONE)
     verdict = made.check("backward")
     assert (verdict.verdict, verdict.kind) == ("skip", "not measured")
     assert "no output of the device can be differentiated" in verdict.reason
@@ -327,7 +325,7 @@ def test_a_call_without_gradients_on_the_device_is_not_measured(bench: Make) -> 
 def test_incoming_gradients_go_to_their_outputs(bench: Make, how: str) -> None:
     """Of more outputs than ten, whose names in the order of letters are in another one."""
     x = torch.arange(12.0).requires_grad_()
-    made = bench("Tensor.unbind", torch.Tensor.unbind, x, backward=True, conditions=HOW[how], registry=registry())
+    made = bench("Tensor.unbind", torch.Tensor.unbind, x, backward=True, request=HOW[how], registry=registry())
     _, found = measured(made, "backward")
     assert found.call.incoming is not None
     assert list(found.call.incoming) == [f"output.{number}" for number in range(12)]
@@ -339,11 +337,11 @@ def test_a_device_without_a_kernel_says_so(bench: Make) -> None:
 
     mine = registry()
     mine.calls["Torch.exp"] = missing
-    verdict = bench("Torch.exp", torch.exp, normal(10), registry=mine, conditions=ALONE).check()
+    verdict = bench("Torch.exp", torch.exp, normal(10), registry=mine, request=ALONE).check()
     assert (verdict.verdict, verdict.kind) == ("skip", "unsupported by the device")
 
 
 def test_functions_are_looked_up_before_they_are_timed(bench: Make) -> None:
-    _, found = measured(bench("Torch.exp", torch.exp, normal(10), conditions=TIMED))
+    _, found = measured(bench("Torch.exp", torch.exp, normal(10), request=TIMED))
     assert found.call.function is torch.exp
     assert looked_up(torch.exp) is torch.exp

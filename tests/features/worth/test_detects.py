@@ -70,7 +70,7 @@ def test_a_quarter_of_the_stated_errors_passes_in_float32(bench: Make, name: str
 def test_terms_of_a_sum(bench: Make) -> None:
     stated, _, _ = judged(bench, "linear", None)
     assert (stated.terms, stated.term) == (64, True)
-    assert stated.words.endswith("one of 64 terms missing")
+    assert stated.description.endswith("one of 64 terms missing")
     assert judged(bench, "add", None)[0].terms is None
 
 
@@ -78,7 +78,7 @@ def test_zeros_state_no_scale(bench: Make) -> None:
     (output,) = bench("Torch.mul", torch.mul, normal(8, 16), torch.zeros(8, 16)).check().outputs
     assert output.detects is not None
     assert output.detects.scale is None
-    assert output.detects.words.startswith("no scale error, ")
+    assert output.detects.description.startswith("no scale error, ")
 
 
 def test_an_error_states_nothing(bench: Make) -> None:

@@ -119,8 +119,8 @@ RUNS: dict[str, tuple[str, str | None]] = {
 
 def made(bench: Make, call: tuple[Any, ...], options: dict[str, Any], direction: Direction, device: str) -> Bench:
     registry = Registry(devices={"other": lambda name: Emulated("other")})
-    conditions = {"device": device}
-    return bench(*call, backward=direction == "backward", registry=registry, conditions=conditions, **options)
+    request = {"device": device}
+    return bench(*call, backward=direction == "backward", registry=registry, request=request, **options)
 
 
 def worth_of(found: Bench, direction: Direction, dtype: str | None) -> Answer:
@@ -149,7 +149,7 @@ def test_a_weak_case_is_named(bench: Make, name: str, run: str) -> None:
     call, options, direction, words = WEAK[name]
     device, dtype = RUNS[run]
     worth = worth_of(made(bench, call, options, direction, device), direction, dtype)
-    assert worth.words == words
+    assert worth.message == words
 
 
 @pytest.mark.parametrize("name", [name for name in WEAK if name not in _BY_RUNS])
@@ -166,5 +166,5 @@ def test_a_strong_case_is_not(bench: Make, name: str, run: str) -> None:
     device, dtype = RUNS[run]
     found = made(bench, call, options, direction, device)
     worth = worth_of(found, direction, dtype)
-    assert not worth.words
+    assert not worth.message
     assert not by_statistics(found, direction)

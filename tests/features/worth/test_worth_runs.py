@@ -59,7 +59,7 @@ def test_a_run_says_what_would_have_been_found(pytester: pytest.Pytester, dumps:
     for result in results(pytester.path / "out"):
         (worth,) = result["answers"]
         assert (worth["question"], worth["outcome"]) == ("worth", "strong")
-        assert "words" not in worth
+        assert "message" not in worth
         assert worth["shares"]["scale error of 0.4 %, by case"] == [1, 1]
         assert worth["shares"]["one NaN"][0] == worth["shares"]["one NaN"][1]
         assert all(output["detects"]["scale"] < 0.01 for output in result["outputs"])

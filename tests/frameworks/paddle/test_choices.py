@@ -10,7 +10,7 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.frameworks.paddle import references
 from pytest_probe.model.comparison import Choice
 from pytest_probe.registry import Registry
@@ -53,7 +53,7 @@ def last_first(x: Any) -> Any:
 
 @pytest.mark.parametrize(("offset", "expected"), [(0, "pass"), (1, "error")])
 def test_an_index_of_an_equal_element_is_right(offset: int, expected: str) -> None:
-    checker = Checker(Conditions(device="cpu"), Registry.default(), framework="paddle")
+    checker = Checker(RunRequest(device="cpu"), Registry.default(), framework="paddle")
     [verdict] = checker.compare(
         lambda x: (last_first(x) + offset) % 4,
         lambda x: paddle.topk(x, 2)[1],

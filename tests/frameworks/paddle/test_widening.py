@@ -9,7 +9,7 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.frameworks.base import reference_run
 from pytest_probe.frameworks.paddle.references import border
 from pytest_probe.model.run import Way
@@ -36,7 +36,7 @@ def kernel(q: Any, k: Any, v: Any) -> Any:
 
 
 def outcomes(function: Any, dtype: str, *, named: bool) -> list[str]:
-    checker = Checker(Conditions(device="cpu"), Registry.default(), framework="paddle")
+    checker = Checker(RunRequest(device="cpu"), Registry.default(), framework="paddle")
     generator = np.random.default_rng(0)
     given = [paddle.to_tensor(generator.normal(size=(2, 32, 16)), dtype="float32").cast(dtype) for _ in range(3)]
     borders = (lambda *args: weighed(checker.border, *args)) if named else None

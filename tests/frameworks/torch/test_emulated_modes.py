@@ -194,4 +194,4 @@ def test_every_mode_says_what_it_is() -> None:
         "truncate",
         "fast-math",
     ]
-    assert all(mode.words and (mode.variants or mode.cuts) for mode in MODES.values())
+    assert all(mode.description and (mode.variants or mode.cuts) for mode in MODES.values())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.features.fuzz.trial import Target, Trials
 from pytest_probe.frameworks.torch.kernels import FINDINGS, Finding
 from pytest_probe.model.dump import Call, Surroundings, TensorSpec
@@ -46,7 +46,7 @@ def trial(finding: Finding, dtype: str, registry: Registry | None = None) -> str
     """The verdict of a drawn call, forward."""
     api = APIS[finding.api]
     target = Target(api, "pytorch", f"{api}.fuzz", Path("table"), ("forward",))
-    trials = Trials(Checker(Conditions(device="cpu"), registry or Registry.default()), target)
+    trials = Trials(Checker(RunRequest(device="cpu"), registry or Registry.default()), target)
     values = array(finding, dtype)
     call = Call((TensorSpec(dtype, values.shape),), {}, None, (), surroundings=Surroundings())
     [checked] = trials.judged(call, Arguments((Leaf(values),), {}, None)).checked

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.frameworks.torch.own_rounding import rounding_once
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
@@ -36,7 +36,7 @@ def one_thread() -> Iterator[None]:
 def verdicts(function: Function, call: Call, device: str = "cpu", *, backward: bool = True) -> tuple[Verdict, ...]:
     registry = Registry.default()
     registry.devices["other"] = Emulated
-    checker = Checker(Conditions(device=device, allow=("none",), diagnosed=False), registry)
+    checker = Checker(RunRequest(device=device, allow=("none",), diagnosed=False), registry)
     return checker.compare(function, call.function, call.args, call.kwargs, api=call.api, backward=backward)
 
 
@@ -149,7 +149,7 @@ def test_a_kernel_may_round_a_python_float_and_its_gradient_not(seed: int) -> No
     other."""
     make = Maker("bfloat16", 2, 3, seed)
     args = (make.x(2, 3), make.x(2, 2), make.x(2, 3))
-    checker = Checker(Conditions(device="cpu", allow=("none",)), Registry.default())
+    checker = Checker(RunRequest(device="cpu", allow=("none",)), Registry.default())
     kwargs = {"alpha": 0.6, "beta": 0.2}
     verdicts = checker.compare(torch.addmm, torch.addmm, args, kwargs, api="Torch.addmm", backward=True)
     assert [verdict.verdict for verdict in verdicts] == ["pass", "pass"]
@@ -159,7 +159,7 @@ def test_a_kernel_may_round_a_python_float_and_its_gradient_not(seed: int) -> No
 def test_a_kernel_that_is_wrong_stays_an_error(dtype: str) -> None:
     """Of numbers below 0.2 the CPU's matrix_exp gives 10^30, or NaN."""
     x = Maker(dtype, 5, 5, 0).between(-0.2, 0.2, 5, 5)
-    checker = Checker(Conditions(device="cpu", allow=("none",)), Registry.default())
+    checker = Checker(RunRequest(device="cpu", allow=("none",)), Registry.default())
     (verdict,) = checker.compare(torch.matrix_exp, torch.matrix_exp, (x,), api="Torch.matrix_exp")
     assert verdict.verdict == "error"
 
@@ -177,7 +177,7 @@ def test_one_rounding_may_move_a_row_of_attention(factor: float, verdict: str) -
         factors.view(-1)[found.abs().argmax()] = factor
         return found * factors
 
-    checker = Checker(Conditions(device="cpu", allow=("none",)), Registry.default())
+    checker = Checker(RunRequest(device="cpu", allow=("none",)), Registry.default())
     api = "Functional.scaled_dot_product_attention"
     found = checker.compare(device, attention, args, api=api, backward=True)
     assert [item.verdict for item in found] == [verdict, verdict]
@@ -191,7 +191,7 @@ def test_convolutions_of_no_library_round_inside(factor: float, found: str) -> N
     def device(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return function(x, weight, padding=1) * factor
 
-    checker = Checker(Conditions(device="cpu", allow=("none",)), Registry.default())
+    checker = Checker(RunRequest(device="cpu", allow=("none",)), Registry.default())
     with torch.backends.mkldnn.flags(enabled=False):
         for seed in range(4):
             make = Maker("bfloat16", 3, 5, seed)
@@ -209,7 +209,7 @@ def _normalised(seed: int, dtype: torch.dtype) -> tuple[Any, ...]:
 
 
 def _verdict(function: Any, seed: int, dtype: torch.dtype) -> Verdict:
-    checker = Checker(Conditions(device="cpu"), Registry.default())
+    checker = Checker(RunRequest(device="cpu"), Registry.default())
     layer_norm, args = torch.nn.functional.layer_norm, _normalised(seed, dtype)
     return checker.compare(function, layer_norm, args, api="Functional.layer_norm", backward=True)[1]
 

@@ -15,7 +15,7 @@ import torch
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.frameworks.torch.signatures import bind, canonical
 from pytest_probe.model.verdict import OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import round_to, widen
@@ -90,7 +90,7 @@ ASKING = Asking()
 def checker() -> Checker:
     registry = Registry.default()
     registry.standards[ASKING.name] = ASKING
-    return Checker(Conditions(device="cpu", standard=ASKING.name, allow=("none",)), registry)
+    return Checker(RunRequest(device="cpu", standard=ASKING.name, allow=("none",)), registry)
 
 
 class Asked(Struct, frozen=True):

@@ -9,14 +9,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.registry import Registry
 
 X = torch.randn(2, 3, 8, 9, generator=torch.Generator().manual_seed(0))
 
 
 def verdict(function: Callable[..., Any], how: Mapping[str, Any], x: torch.Tensor = X) -> str:
-    checker = Checker(Conditions(device="cpu"), Registry())
+    checker = Checker(RunRequest(device="cpu"), Registry())
     return checker.compare(function, F.interpolate, (x,), how, api="Functional.interpolate")[0].verdict
 
 
@@ -52,7 +52,7 @@ def test_places_in_float32() -> None:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_same_by_its_older_names() -> None:
-    checker = Checker(Conditions(device="cpu"), Registry())
+    checker = Checker(RunRequest(device="cpu"), Registry())
     for right in (F.upsample_nearest, F.upsample):
         api, how = f"Functional.{right.__name__}", {"scale_factor": 2}
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 paddle = pytest.importorskip("paddle")
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.registry import Registry
@@ -60,7 +60,7 @@ class Asked(Struct, frozen=True):
 def ask(path: str, *args: Any) -> Asked:
     asking, registry = Asking(asked=[]), Registry.default()
     registry.standards[asking.name] = asking
-    found = checked(Checker(Conditions(device="cpu", standard=asking.name, allow=("none",)), registry), path, *args)
+    found = checked(Checker(RunRequest(device="cpu", standard=asking.name, allow=("none",)), registry), path, *args)
     assert {verdict.verdict for verdict in found.values()} == {"pass"}, [verdict.reason for verdict in found.values()]
     assert asking.asked
     return Asked(asking.asked)
@@ -106,7 +106,7 @@ def elementwise(path: str, args: tuple[Any, ...]) -> None:
 
 def random(path: str, args: tuple[Any, ...]) -> None:
     """Another seed gives other values, and the verdict says that none is the right one."""
-    verdict = checked(Checker(Conditions(device="cpu"), Registry.default()), path, *args)["forward"]
+    verdict = checked(Checker(RunRequest(device="cpu"), Registry.default()), path, *args)["forward"]
     if verdict.kind == "unsupported by the device":
         pytest.skip(f"Paddle's CPU has no kernel: {verdict.reason}")
     # Of a dropout the kept elements are judged, and the pattern's share.

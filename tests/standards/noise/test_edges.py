@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pytest_probe.check.check import Checker
-from pytest_probe.check.conditions import Conditions
+from pytest_probe.check.run_request import RunRequest
 from pytest_probe.model.verdict import OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.numerics.noise_ratio import Spread
@@ -29,7 +29,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 def compare(request: pytest.FixtureRequest) -> Callable[..., tuple[Verdict, ...]]:
     registry = Registry()
     registry.devices["other"] = Emulated
-    checker = Checker(Conditions(device=request.param, allow=("none",)), registry)
+    checker = Checker(RunRequest(device=request.param, allow=("none",)), registry)
 
     def run(
         kernel: Callable[..., Any], reference: Callable[..., Any], args: Sequence[Any], **how: Any
@@ -134,7 +134,7 @@ def test_gradients_that_cancel_are_no_choice(seed: int) -> None:
 
     torch.manual_seed(seed)
     tensors = (torch.randn(3, 2) * 4, torch.randn(2, 2) * 2, torch.randn(4, 2) * 3)
-    checker = Checker(Conditions(device="cpu", allow=("none",)), Registry.default())
+    checker = Checker(RunRequest(device="cpu", allow=("none",)), Registry.default())
     verdicts = checker.compare(attention, attention, tensors, backward=True, key=str(seed))
     assert [verdict.verdict for verdict in verdicts] == ["pass", "pass"]
 

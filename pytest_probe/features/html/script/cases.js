@@ -46,11 +46,11 @@ class CasesView {
       { key: "why", label: "Why", kind: "why", value: (one) => [one.cause && `looks like ${one.cause}`, one.reason].filter(Boolean).join("; ") },
       ...(names.places.some(Boolean) ? [{ key: "place", label: "Called at", kind: "place", value: (one) => one.line }] : []),
     ];
-    const figures = inUse.filter(([name]) => this.chosen.has(name)).map(([name, label]) => ({ key: name, label, kind: "figure", value: (one) => metric(one, name), ...(name === "limit_share" ? { cell: shareCell, words: SHARE_WORDS } : {}) }));
+    const figures = inUse.filter(([name]) => this.chosen.has(name)).map(([name, label]) => ({ key: name, label, kind: "figure", value: (one) => metric(one, name), ...(name === "limit_share" ? { cell: shareCell, description: SHARE_WORDS } : {}) }));
     const line = data("probe-history") ? [{ key: "runs", label: "Over runs", kind: "line", cell: sparklineOf }] : [];
     // The share stands beside the verdict, also where a screen shows no more.
-    const first = figures.filter((column) => column.words);
-    return [...words, ...first, ...why, ...figures.filter((column) => !column.words), ...line];
+    const first = figures.filter((column) => column.description);
+    return [...words, ...first, ...why, ...figures.filter((column) => !column.description), ...line];
   }
 
   toolbar() {

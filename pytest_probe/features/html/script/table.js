@@ -4,8 +4,8 @@ const narrow = matchMedia("(max-width: 46rem)");
 const rowHeight = () => (narrow.matches ? 48 : 34);
 const ROWS_AROUND = 8;
 
-// columns: [{key, label, kind, value(item), cell(item), words}]; the first one's cell opens the item. kind: name, word,
-// dtype, why, place, figure, long, pair or line; a column without value is not sorted by; words explain it.
+// columns: [{key, label, kind, value(item), cell(item), description}]; the first one's cell opens the item. kind: name, word,
+// dtype, why, place, figure, long, pair or line; a column without value is not sorted by.
 class VirtualTable {
   constructor(caption, columns, { open, sorted = null, openName = "Open", short = false }) {
     this.columns = columns;
@@ -44,7 +44,7 @@ class VirtualTable {
     this.head.replaceChildren(...this.columns.map((column) => {
       const order = this.sorted && this.sorted.key === column.key ? this.sorted.order : null;
       const label = column.value
-        ? h("button", { type: "button", class: "sorter", title: column.words || `Sort by ${column.label}`, onclick: () => this.sortBy(column) }, column.label, order ? (order === "descending" ? " ▼" : " ▲") : "")
+        ? h("button", { type: "button", class: "sorter", title: column.description || `Sort by ${column.label}`, onclick: () => this.sortBy(column) }, column.label, order ? (order === "descending" ? " ▼" : " ▲") : "")
         : h("span", { class: "sorter" }, column.label);
       return h("th", { scope: "col", class: column.kind === "figure" ? "figure" : null, "aria-sort": order }, label);
     }));

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pytest_probe.inputs import moments
-from pytest_probe.inputs.moments import Statistics
+from pytest_probe.inputs import recorded_statistics
+from pytest_probe.inputs.recorded_statistics import Statistics
 
 
 def statistics_of(values: np.ndarray) -> Statistics:
@@ -34,39 +34,39 @@ DATA = {
 def test_all_four_statistics_are_met_within_one_percent(law: str, count: int) -> None:
     for seed in range(10 if count < 10_000 else 2):
         wanted = statistics_of(DATA[law](np.random.default_rng(seed), count))
-        made = statistics_of(moments.floats(np.random.default_rng(seed + 100), count, wanted))
+        made = statistics_of(recorded_statistics.floats(np.random.default_rng(seed + 100), count, wanted))
         assert (made.low, made.high) == (wanted.low, wanted.high)
         assert made.mean == pytest.approx(wanted.mean, rel=0.01)
         assert made.norm == pytest.approx(wanted.norm, rel=0.01)
 
 
 def test_a_mask_gets_exactly_as_many_ones_as_its_mean_says() -> None:
-    made = moments.floats(np.random.default_rng(0), 1000, Statistics(0.0, 1.0, 0.123, 123**0.5))
+    made = recorded_statistics.floats(np.random.default_rng(0), 1000, Statistics(0.0, 1.0, 0.123, 123**0.5))
     assert np.count_nonzero(made == 1.0) == 123
     assert np.count_nonzero(made == 0.0) == 877
 
 
 def test_a_one_hot_row_has_one_one() -> None:
-    made = moments.floats(np.random.default_rng(0), 100, Statistics(0.0, 1.0, float(np.float32(0.01)), 1.0))
+    made = recorded_statistics.floats(np.random.default_rng(0), 100, Statistics(0.0, 1.0, float(np.float32(0.01)), 1.0))
     assert sorted(made.tolist()) == [0.0] * 99 + [1.0]
 
 
 def test_extremes_stand_at_random_places() -> None:
     wanted = Statistics(-3.0, 3.0, 0.0, 8.0)
-    places = [moments.floats(np.random.default_rng(seed), 64, wanted).argmax() for seed in range(60)]
+    places = [recorded_statistics.floats(np.random.default_rng(seed), 64, wanted).argmax() for seed in range(60)]
     assert len(set(places)) > 25
-    small = [moments.floats(np.random.default_rng(seed), 2, wanted).tolist() for seed in range(20)]
+    small = [recorded_statistics.floats(np.random.default_rng(seed), 2, wanted).tolist() for seed in range(20)]
     assert {tuple(pair) for pair in small} == {(-3.0, 3.0), (3.0, -3.0)}
 
 
 def test_one_element_is_the_maximum_and_a_constant_is_constant() -> None:
-    assert moments.floats(np.random.default_rng(0), 1, Statistics(-1.0, 2.0)).tolist() == [2.0]
-    assert moments.floats(np.random.default_rng(0), 3, Statistics(0.1, 0.1)).tolist() == [0.1, 0.1, 0.1]
-    assert moments.floats(np.random.default_rng(0), 0, Statistics(0.0, 0.0)).shape == (0,)
+    assert recorded_statistics.floats(np.random.default_rng(0), 1, Statistics(-1.0, 2.0)).tolist() == [2.0]
+    assert recorded_statistics.floats(np.random.default_rng(0), 3, Statistics(0.1, 0.1)).tolist() == [0.1, 0.1, 0.1]
+    assert recorded_statistics.floats(np.random.default_rng(0), 0, Statistics(0.0, 0.0)).shape == (0,)
 
 
 def test_three_elements_are_what_the_statistics_leave() -> None:
-    made = moments.floats(np.random.default_rng(0), 3, statistics_of(np.array([-1.0, 0.25, 2.0])))
+    made = recorded_statistics.floats(np.random.default_rng(0), 3, statistics_of(np.array([-1.0, 0.25, 2.0])))
     assert sorted(made.tolist()) == pytest.approx([-1.0, 0.25, 2.0], abs=1e-12)
 
 
@@ -75,20 +75,20 @@ def test_three_elements_are_what_the_statistics_leave() -> None:
     [(0.5, 1e-3), (0.5, 1e30), (-7.0, 3.0), (99.0, 3.0), (0.0, None), (None, None), (1e-3, 0.0)],
 )
 def test_contradictory_statistics_still_give_numbers_in_range(mean: float | None, norm: float | None) -> None:
-    made = moments.floats(np.random.default_rng(0), 100, Statistics(-1.0, 1.0, mean, norm))
+    made = recorded_statistics.floats(np.random.default_rng(0), 100, Statistics(-1.0, 1.0, mean, norm))
     assert (made.min(), made.max()) == (-1.0, 1.0)
     assert np.isfinite(made).all()
 
 
 def test_coarse_statistics_of_narrow_data_keep_a_spread() -> None:
     # bfloat16 weights about one: mean and norm are rounded so coarsely that the variance comes out as anything.
-    made = moments.floats(np.random.default_rng(0), 256, Statistics(0.945, 1.055, 1.0, 16.0, error=2.0**-8))
+    made = recorded_statistics.floats(np.random.default_rng(0), 256, Statistics(0.945, 1.055, 1.0, 16.0, error=2.0**-8))
     assert 0.01 < made.std() < 0.03
 
 
 def test_the_whole_float64_range_does_not_overflow() -> None:
     largest = float(np.finfo(np.float64).max)
-    made = moments.floats(np.random.default_rng(0), 100, Statistics(-largest, largest, 0.0, None))
+    made = recorded_statistics.floats(np.random.default_rng(0), 100, Statistics(-largest, largest, 0.0, None))
     assert np.isfinite(made).all()
     assert (made.min(), made.max()) == (-largest, largest)
 
@@ -96,25 +96,25 @@ def test_the_whole_float64_range_does_not_overflow() -> None:
 @pytest.mark.parametrize("chosen", [0, 1, 137, 999, 1000])
 def test_choice_is_exact(chosen: int) -> None:
     for seed in range(5):
-        assert np.count_nonzero(moments.choice(np.random.default_rng(seed), 1000, chosen)) == chosen
+        assert np.count_nonzero(recorded_statistics.choice(np.random.default_rng(seed), 1000, chosen)) == chosen
 
 
 def test_choice_has_no_favourite_places() -> None:
-    total = sum(moments.choice(np.random.default_rng(seed), 10, 3).astype(int) for seed in range(1000))
+    total = sum(recorded_statistics.choice(np.random.default_rng(seed), 10, 3).astype(int) for seed in range(1000))
     assert np.abs(total - 300).max() < 80
 
 
 def test_integers_hold_both_ends_and_are_exact_beyond_2_to_53() -> None:
     low, high = 2**62 + 1, 2**62 + 3
-    made = moments.integers(np.random.default_rng(0), 50, low, high)
+    made = recorded_statistics.integers(np.random.default_rng(0), 50, low, high)
     assert set(made.tolist()) == {low, low + 1, high}
-    assert set(moments.integers(np.random.default_rng(0), 2, 0, 1000).tolist()) == {0, 1000}
-    assert moments.integers(np.random.default_rng(0), 9, 0, 2**64 - 1).dtype == np.uint64
+    assert set(recorded_statistics.integers(np.random.default_rng(0), 2, 0, 1000).tolist()) == {0, 1000}
+    assert recorded_statistics.integers(np.random.default_rng(0), 9, 0, 2**64 - 1).dtype == np.uint64
 
 
 def test_what_piles_up_at_the_minimum_is_the_minimum() -> None:
     """A Beta law of a small exponent would give 1e-29 beside 1, whose square is no float32."""
-    wanted = moments.Statistics(0.0, 32.0, 0.56, 280.0)
-    values = moments.floats(np.random.default_rng(0), 10_000, wanted)
+    wanted = recorded_statistics.Statistics(0.0, 32.0, 0.56, 280.0)
+    values = recorded_statistics.floats(np.random.default_rng(0), 10_000, wanted)
     assert values[values > 0].min() >= 32 * 2.0**-48
     assert (values == 0).sum() > 1

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pytest_probe.export.compare import MSPROBE, ComparedRow, compare, compared_files
 from pytest_probe.export.details import Row
+from pytest_probe.export.three_party import MSPROBE, ComparedRow, compare, compared_files
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.reports.results_file import write_rows
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pytest_probe.model.verdict import OutputVerdict
-from pytest_probe.standards.classes.discrete import SelectionStandard
+from pytest_probe.standards.classes.selected_indices import SelectionStandard
 from tests.support.asking import comparison
 
 VALUES = np.array([[3.0, 1.0, 3.0, 2.0], [0.0, 0.0, 5.0, 5.0]], np.float32)

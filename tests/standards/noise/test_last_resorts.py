@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pytest_probe.check.check import Checker
-from pytest_probe.check.conditions import Conditions
+from pytest_probe.check.run_request import RunRequest
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from pytest_probe.standards.noise.table import CUT_SUMS_WORDS
@@ -41,7 +41,7 @@ def operands(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 def judged(result: Tensor, a: Tensor, b: Tensor, api: str, device: str = "other") -> Verdict:
     registry = Registry()
     registry.devices["other"] = Emulated
-    checker = Checker(Conditions(device=device, allow=("none",)), registry)
+    checker = Checker(RunRequest(device=device, allow=("none",)), registry)
     reference = torch.matmul if result.dtype is a.dtype else wide
     return checker.compare(lambda a, b: result.clone(), reference, [a, b], api=api)[0]
 

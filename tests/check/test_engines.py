@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_probe.check.conditions import Conditions, Setup, nothing_raised
+from pytest_probe.check.engines import Engines, nothing_raised
+from pytest_probe.check.run_request import RunRequest
 from pytest_probe.errors import SettingsError
 from pytest_probe.model.verdict import Diagnosis
 from pytest_probe.registry import Registry
@@ -26,21 +27,21 @@ from tests.support.devices import Emulated
 def test_devices_of_the_registry(bench: Make, change: Any, verdict: str) -> None:
     registry = Registry.default()
     registry.devices["emulated"] = lambda name: Emulated(name, change)
-    options: Any = {"registry": registry, "conditions": {"device": "emulated:3"}}
+    options: Any = {"registry": registry, "request": {"device": "emulated:3"}}
     made = bench("Torch.tanh", torch.tanh, normal(50), backward=True, **options)
     assert [made.check("forward").verdict, made.check("backward").verdict] == [verdict, verdict]
-    assert made.checker.setup.describe()["device"] == "emulated:3"
+    assert made.checker.engines.describe()["device"] == "emulated:3"
 
 
 def test_a_device_that_is_not_there(bench: Make) -> None:
     with pytest.raises(SettingsError, match="--probe-device: 'nonsense' cannot be used"):
-        bench("Torch.exp", torch.exp, normal(5), conditions={"device": "nonsense"}).check()
+        bench("Torch.exp", torch.exp, normal(5), request={"device": "nonsense"}).check()
 
 
 def test_the_seed_decides_the_inputs(bench: Make, tmp_path: Path) -> None:
     values = []
     for seed in (0, 0, 1):
-        made = bench("Torch.exp", torch.exp, normal(5), conditions={"seed": seed})
+        made = bench("Torch.exp", torch.exp, normal(5), request={"seed": seed})
         made.run().save(tmp_path / "x.pt")
         values.append(torch.load(tmp_path / "x.pt", weights_only=True)["input.0"])
     assert torch.equal(values[0], values[1])
@@ -52,25 +53,25 @@ def error(*, quick: bool = False, by_runs: bool = False) -> Diagnosis:
 
 
 def test_runs_that_find_no_cause_end_after_fewer_errors() -> None:
-    setup = Setup(Conditions(whole_diagnoses=10), Registry.default())
+    engines = Engines(RunRequest(whole_diagnoses=10), Registry.default())
     depths = []
     for _ in range(4):
-        depths.append(setup.depth("Torch.exp"))
-        setup.diagnosed("Torch.exp", error(quick=depths[-1] == "quick"))
+        depths.append(engines.depth("Torch.exp"))
+        engines.diagnosed("Torch.exp", error(quick=depths[-1] == "quick"))
     assert depths == ["whole", "whole", "quick", "quick"]
     found = []
     for _ in range(12):
-        found.append(setup.depth("Torch.sin"))
-        setup.diagnosed("Torch.sin", error(quick=found[-1] == "quick", by_runs=True))
+        found.append(engines.depth("Torch.sin"))
+        engines.diagnosed("Torch.sin", error(quick=found[-1] == "quick", by_runs=True))
     assert found == ["whole"] * 10 + ["quick"] * 2
 
 
 def test_every_cause_is_looked_for_without_a_limit() -> None:
-    setup = Setup(Conditions(), Registry.default())
+    engines = Engines(RunRequest(), Registry.default())
     for _ in range(100):
-        assert setup.depth("Torch.exp") == "whole"
-        setup.diagnosed("Torch.exp", error())
-    assert Setup(Conditions(diagnosed=False), Registry.default()).depth("Torch.exp") == "none"
+        assert engines.depth("Torch.exp") == "whole"
+        engines.diagnosed("Torch.exp", error())
+    assert Engines(RunRequest(diagnosed=False), Registry.default()).depth("Torch.exp") == "none"
 
 
 @contextmanager

@@ -210,7 +210,7 @@ class Ending(Struct, frozen=True):
         return self.status == _KILLED
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         if self.status is None:
             return "in a way that nobody saw"
         if self.status >= 0:
@@ -228,7 +228,7 @@ def by_limit(death: Running, status: int | None) -> bool:
 def verdict_on(death: Running, ending: Ending, *, times: int, timed_out: bool) -> Verdict:
     """The verdict on a case that a process died of: an error of the kind crash, timeout or out of memory; a skip where
     the reference ran. times is how often it died, timed_out whether the last time was by --probe-timeout."""
-    how = "was ended by --probe-timeout" if timed_out else f"died {ending.words}"
+    how = "was ended by --probe-timeout" if timed_out else f"died {ending.description}"
     what = f"the process {how} while {_WHAT[death.side]}"
     if death.call is not None:
         what += f": {death.call}"

@@ -26,7 +26,7 @@ from pytest_probe.numerics.dtypes import (
     widen,
 )
 from pytest_probe.numerics.ulp import alike, ulp
-from pytest_probe.standards.noise import edges, stages
+from pytest_probe.standards.noise import bias, stages
 from pytest_probe.standards.noise.added_in_order import added_in_order
 from pytest_probe.standards.noise.explanation import (
     STAGES,
@@ -84,7 +84,7 @@ def one_after_another(output: Examined) -> Explained | None:
     """The sums are made again in such an order, and each error is what they lose, to a tenth."""
     comparison, stage = output.comparison, output.judged_by
     added = added_in_order(comparison, stage.noise, stage.limits, stages.scale_of(comparison, stage.spread))
-    return None if added is None else Explained(stage, {"added": added.words})
+    return None if added is None else Explained(stage, {"added": added.description})
 
 
 def own_kernel(output: Examined) -> Explained | None:
@@ -106,7 +106,7 @@ def own_kernel(output: Examined) -> Explained | None:
         comparison = replace(comparison, actual=np.where(lost, rounded, actual))
     runs = comparison.evidence.perturbed(STAGES[-1]) + comparison.evidence.float32_steps(STAGES[-1])
     stage = stages.inside_kernel(comparison, runs, output.limits)
-    explained = stage.within_limits and edges.bias(comparison, stage) is None
+    explained = stage.within_limits and bias.bias(comparison, stage) is None
     explained |= rounds_each_sum(comparison) and _within_sums(comparison)
     if not explained and "narrow_unbounded" not in comparison.classes:
         return None

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.standards.classes.ties import Ties, pooling_windows, tie_groups
+from pytest_probe.standards.classes.tied_gradients import Ties, pooling_windows, tie_groups
 from tests.support.asking import comparison
 
 X = np.array([[5.0, 1.0, 5.0], [2.0, 7.0, 7.0]], np.float32)

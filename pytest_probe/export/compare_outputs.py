@@ -181,10 +181,10 @@ def compare_folders(device: OutputFolder, benchmark: OutputFolder, rule: DirectR
     check_common(device, benchmark)
     for name in dict.fromkeys((*device.calls, *benchmark.calls)):
         found = {way: compare_direction(name, way, device, benchmark, rule) for way in _DIRECTIONS}
-        yield ComparedCall(_shown(name, device, benchmark), found)
+        yield ComparedCall(_displayed(name, device, benchmark), found)
 
 
-def _shown(name: str, device: OutputFolder, benchmark: OutputFolder) -> str:
+def _displayed(name: str, device: OutputFolder, benchmark: OutputFolder) -> str:
     return device.calls.get(name) or benchmark.calls.get(name, name)
 
 
@@ -193,7 +193,7 @@ def compare_direction(
 ) -> ComparedDirection:
     """A call in a direction."""
     api = name.rpartition("::")[2].rpartition(".")[0]
-    entry = f"{_shown(name, device, benchmark)}.{way}"
+    entry = f"{_displayed(name, device, benchmark)}.{way}"
     one, other = (_read(side, name, way) for side in (device, benchmark))
     if one is None and other is None:
         return ComparedDirection()

@@ -51,7 +51,7 @@ def judged(
     space = {torch: "Torch", F: "Functional", torch.Tensor: "Tensor"}[owner]
     made = bench(
         f"{space}.{api}", right, *args, registry=registry, backward=backward,
-        conditions={"device": device, "standard": "finite"}, **kwargs,
+        request={"device": device, "standard": "finite"}, **kwargs,
     )  # fmt: skip
     if device == "cpu":
         wide = (torch.float64, torch.complex128)
@@ -144,9 +144,9 @@ def test_overflows_of_healthy_devices_are_normal(
     if owner is torch.linalg:
         registry = Registry.default()
         registry.devices["other"] = Emulated
-        conditions = {"device": device, "standard": "finite"}
+        request = {"device": device, "standard": "finite"}
         verdict = bench(
-            "Torch.linalg.vector_norm", torch.linalg.vector_norm, *args, registry=registry, conditions=conditions
+            "Torch.linalg.vector_norm", torch.linalg.vector_norm, *args, registry=registry, request=request
         ).check()
     else:
         verdict = judged(bench, monkeypatch, device, kept, owner, api, *args)
@@ -205,7 +205,7 @@ def test_random_values_that_are_not_finite_are_none_to_judge(bench: Make, monkey
 
 def test_an_overflow_of_the_gradient_alone_is_normal(bench: Make) -> None:
     made = bench(
-        "Torch.sqrt", torch.sqrt, torch.zeros(4), backward=True, conditions={"standard": "finite"}
+        "Torch.sqrt", torch.sqrt, torch.zeros(4), backward=True, request={"standard": "finite"}
     )  # fmt: skip
     assert made.check().verdict == "pass"
     verdict = made.check("backward")
@@ -250,10 +250,10 @@ def test_statistics_alone_make_nothing_abnormal(bench: Make, top: float, outcome
         if top > 0:
             data["Torch.exp.0.forward"]["output"][0].update(Max=float("inf"), Min=1.0)
 
-    made = bench("Torch.exp", torch.exp, x, edit=edit, conditions={"device": "recorded", "standard": "finite"})
+    made = bench("Torch.exp", torch.exp, x, edit=edit, request={"device": "recorded", "standard": "finite"})
     verdict = made.check()
     assert (verdict.verdict, verdict.kind) == (outcome, wanted)
-    device = bench("Torch.exp", torch.exp, x, edit=edit, conditions={"standard": "finite"}).check()
+    device = bench("Torch.exp", torch.exp, x, edit=edit, request={"standard": "finite"}).check()
     assert device.verdict == "pass"
     note = "recorded as not finite: output.0; this run has generated arguments of the same statistics"
     assert device.notes == ((note,) if top > 0 else ())
@@ -265,8 +265,8 @@ def test_recorded_gradients_by_their_statistics(bench: Make, top: float, wanted:
         entry = data["Torch.exp.0.backward"]
         entry["output"] = [{**entry["input"][0], "Max": top}]
 
-    conditions = {"device": "recorded", "standard": "finite"}
-    made = bench("Torch.exp", torch.exp, EXP80, backward=True, edit=edit, conditions=conditions)
+    request = {"device": "recorded", "standard": "finite"}
+    made = bench("Torch.exp", torch.exp, EXP80, backward=True, edit=edit, request=request)
     verdict = made.check("backward")
     assert (verdict.verdict, verdict.kind) == ("skip" if wanted else "pass", wanted)
 
