@@ -361,7 +361,12 @@ def test_msprobes_file(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeyp
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     section = {"scope": [], "list": ["gelu"], "fuzz_stage": "backward", "pert_mode": "improve_precision"}
     file = tmp_path / "config.json"
-    content: dict[str, Any] = {"task": "free_benchmark", "dump_path": str(tmp_path / "out"), "level": "L1", "free_benchmark": section}
+    content: dict[str, Any] = {
+        "task": "free_benchmark",
+        "dump_path": str(tmp_path / "out"),
+        "level": "L1",
+        "free_benchmark": section,
+    }
     content |= {"rank": [], "step": [3], "seed": 5, "is_deterministic": False}
     file.write_text(json.dumps(content))
     debugger = PrecisionDebugger(str(file))
