@@ -75,7 +75,7 @@ def steps(call: Call, seed: int, *, has_reference: bool) -> OutputVerdict:
 
 
 def _verdict(outcome: str, reason: str, metrics: Mapping[str, Metric] | None = None) -> OutputVerdict:
-    return OutputVerdict("smooth", (), "", outcome, SELF, reason, metrics or {})  # type: ignore[arg-type]
+    return OutputVerdict("no-jumps", (), "", outcome, SELF, reason, metrics or {})  # type: ignore[arg-type]
 
 
 def _moved(call: Call, seed: int, step: int, labels: frozenset[str]) -> Moved:
@@ -187,7 +187,7 @@ def _jumped(name: str, value: AnyArray, jump: Jump) -> OutputVerdict:
         one, other = (str(each) if np.iscomplexobj(each) else float(each) for each in (jump.found[index], value[index]))
         unit = float(ulp(widen(value[index]), _real(value)))
         worst.append(Element(index, one, other, float(distance[index]) / unit, float("nan")))
-    return OutputVerdict("smooth", value.shape, value.dtype.name, "warning", SELF, words, metrics, tuple(worst))
+    return OutputVerdict("no-jumps", value.shape, value.dtype.name, "warning", SELF, words, metrics, tuple(worst))
 
 
 def _real(value: AnyArray) -> np.dtype[Any]:
