@@ -74,6 +74,11 @@ def _of_float64(output: Examined, k: int) -> Stage | None:
     return stage
 
 
+def may_choose(comparison: Comparison) -> bool:
+    """a function that may jump, or whose gradient may"""
+    return "smooth" not in comparison.classes
+
+
 def choices(output: Examined) -> Explained | None:
     """S with runs whose zeros move as well: a choice among many equal elements may fall on one that no run chose."""
     comparison, spread = output.comparison, output.spread
