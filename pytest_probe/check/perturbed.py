@@ -248,7 +248,7 @@ class PerturbedRuns:
         # One way of moving at a time: by what flushing may lose, or by a library's ulp.
         if how.mode is not None and how.mode.flush:
             way = replace(way, jitter=Jitter(0.0, int(generator.integers(2**62))))
-        elif way.steps is not None and way.steps.elsewhere == "stepwise":
+        elif way.steps is not None and way.steps.elsewhere:
             way = replace(way, steps=replace(way.steps, seed=index))
         elif way.steps is not None and way.steps.fine:
             way = replace(way, steps=replace(way.steps, seed=int(generator.integers(2**62))))

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from pytest_probe.numerics.allowed_scale import root_mean_square
-from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray
 
 # Limit for the RMS, as a multiple of the samples': two more roundings in each element multiply it by sqrt(2).
 SIZE_RMS = 2.0
@@ -58,31 +58,38 @@ def unlike_rounding(errors: AnyArray, samples: Sequence[AnyArray], values: AnyAr
     return direction(errors, samples, values) or place_of(errors, samples)
 
 
-def too_far(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray, unit: AnyArray) -> str:
-    """Why an element is farther off than rounding leads it; "" where none is.
-
-    errors, samples, values: as of `unlike_rounding`, but not scaled. unit: an ulp of each element, as far as a rounding
-    to the other side leads. The scale of an element is the RMS of its samples and of those of its pool, at least
-    ulp / sqrt(12), the deviation of one rounding. The farthest sample by that, measured by the other ones, gives the
-    bound, half as much again as one output of normal errors in 10^6 reaches.
-    """
+def scaled(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray, unit: AnyArray) -> list[AnyArray]:
+    """Errors, and those of each sample, in units of each element's scale: the RMS of the other samples there and in its
+    pool, and one rounding at least. errors, samples, values: as of `unlike_rounding`, but not scaled. unit: an ulp of
+    each element."""
     order = np.argsort(np.abs(values), axis=None, kind="stable")
     # In one unit for all: where terms cancel, errors are as large as those of their neighbours, and results are not.
     common = float(np.median(unit))
-    found, *squares = (np.square(np.abs(each).ravel()[order] / common) for each in (errors, *samples))
-    ulps = np.square(unit.ravel()[order] / common)
-    total, count, size = np.sum(squares, axis=0), len(squares), found.size
-    pool = _moving_mean(total) / count
+    squares = [np.square(each / common) for each in samples]
+    total, count, pool = np.sum(squares, axis=0), len(squares), np.empty(values.size)
+    pool[order] = _moving_mean(total.ravel()[order]) / count
+    least, pool = ONE_ROUNDING * np.square(unit / common), OF_POOL * pool.reshape(values.shape)
 
-    def scaled(square: AnyArray, others: AnyArray, several: int) -> AnyArray:
-        return np.sqrt(square / np.maximum((others + OF_POOL * pool) / (several + OF_POOL), ONE_ROUNDING * ulps))
+    def divided(found: AnyArray, others: AnyArray, several: int) -> AnyArray:
+        return np.asarray(found / common / np.sqrt(np.maximum((others + pool) / (several + OF_POOL), least)))
 
-    own, theirs = scaled(found, total, count), [scaled(each, total - each, count - 1) for each in squares]
-    usual, *others = map(size_of_most, (own, *theirs))
+    theirs = (divided(each, total - own, count - 1) for each, own in zip(samples, squares, strict=True))
+    return [divided(errors, total, count), *theirs]
+
+
+def too_far(errors: AnyArray, samples: Sequence[AnyArray], beyond: BoolArray) -> str:
+    """Why an element is farther off than rounding leads it; "" where none is.
+
+    errors, samples: in units of the scale of each element. beyond: where errors are more than an ulp, as far as a
+    rounding to the other side leads. The farthest sample gives the bound, half as much again as one output of normal
+    errors in 10^6 reaches.
+    """
+    count, size = len(samples), errors.size
+    usual, *others = map(size_of_most, (errors, *samples))
     more = max(1.0, usual / max(others)) if max(others) else 1.0
     tail = math.sqrt(math.log(CHANCE * size) / math.log(max(count * size, FEW_ELEMENTS)))
-    bound = OTHER_ORDER * more * tail * max(float(each.max()) for each in theirs)
-    largest = float(np.max(own, initial=0.0, where=found > ulps))
+    bound = OTHER_ORDER * more * tail * max(float(np.abs(each).max()) for each in samples)
+    largest = float(np.max(np.abs(errors), initial=0.0, where=beyond))
     if largest <= bound:
         return ""
     return f"an element is off by {largest:.3g} times its scale, rounding gives at most {bound:.3g}"

@@ -20,6 +20,7 @@ from pytest_probe.numerics.rounding_signature import (
     SIZE_RMS,
     SIZE_RMS_UNNAMED,
     direction,
+    scaled,
     too_far,
     unlike_rounding,
 )
@@ -250,13 +251,11 @@ def _unlike(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray], s
         return "not finite where the reference is"
     usable &= ~lost
     errors = [_error(comparison, run, usable) for run in (wide, *samples)]
-    scales = [_scale(comparison, [*samples[:k], *samples[k + 1 :]]) for k in range(len(samples))]
-    own = _divided(errors[0], _scale(comparison, samples))
-    theirs = [_divided(error, scale) for error, scale in zip(errors[1:], scales, strict=True)]
+    own, *theirs = scaled(errors[0], errors[1:], expected, _ulps(comparison))
     ulps = [_in_ulps(comparison, error) for error in errors]
     return (
         unlike_rounding(own, theirs, expected, size_rms)
-        or too_far(errors[0], errors[1:], expected, _ulps(comparison))
+        or too_far(own, theirs, np.abs(errors[0]) > _ulps(comparison))
         or direction(ulps[0], ulps[1:], expected, unit="ulps")
         or too_few_rounded(comparison, samples)
     )
@@ -319,7 +318,9 @@ def far_from_steps(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
     nearest = allowed_scale.nearest_run(wide, [expected, *samples])
     usable = np.isfinite(expected) & np.isfinite(wide) & np.isfinite(nearest)
     rest = np.where(usable, np.where(usable, wide, 0.0) - np.where(usable, nearest, 0.0), 0.0)
-    return too_far(rest, [_error(comparison, samples[0], usable)], expected, _ulps(comparison))
+    ulps = _ulps(comparison)
+    own, *theirs = scaled(rest, [_error(comparison, samples[0], usable)], expected, ulps)
+    return too_far(own, theirs, np.abs(rest) > ulps)
 
 
 def too_few_rounded(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
