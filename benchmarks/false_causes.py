@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,7 @@ DEVICES: Mapping[str, tuple[Callable[..., Tensor], tuple[str, ...], str]] = {
     "bfloat16 inputs": (_of(lambda x: x.bfloat16().float()), PRODUCTS, "behaves as bfloat16"),
     "bfloat16 results": (lambda call, *args: call(*args).bfloat16().float(), tuple(CALLS), "all results are bfloat16"),
     "float16 sums": (_half_sums, ("matmul",), "has errors as large as with float16"),
-    "another route": (lambda _, *args: experts(*args, bits=11), ("experts",), "errors of 2^-"),
+    "another route": (lambda _, *args: partial(experts, bits=11)(*args), ("experts",), "errors of 2^-"),
 }
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from pytest_probe.check.cost import dealt
 from pytest_probe.model.case import DIRECTIONS, Case
 from pytest_probe.option_types import Given, Type
 from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.items import ProbeItem
-from pytest_probe.plugin.order import PLACE, costs_of, dealt, deselect, sharing_runs
+from pytest_probe.plugin.order import PLACE, costs_of, deselect, sharing_runs
 from pytest_probe.plugin.session import ProcessSession
 
 # More shards than any run has cases.

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Assumption, Comparison
 from pytest_probe.model.device_modes import Behaviour, Cut, Mode
-from pytest_probe.numerics import noise_ratio, regions
+from pytest_probe.numerics import allowed_scale, regions
 from pytest_probe.numerics.dtypes import AnyArray, Float64Array, float_format, numpy_dtype, round_to, widen
 from pytest_probe.numerics.statistics import has_distinct
 from pytest_probe.numerics.ulp import truncated, ulp
@@ -145,7 +145,7 @@ def _still_wrong(failed: FailedOutput, emulated: Comparison) -> bool:
         moved = np.maximum.reduce([np.abs(run - emulated.expected) for run in runs])
         if not np.isfinite(moved).all():
             return False
-        scatter = np.maximum(moved, noise_ratio.root_mean_square(moved))
+        scatter = np.maximum(moved, allowed_scale.root_mean_square(moved))
         error = np.abs(failed.actual - failed.expected)
         beyond = (error > _MORE * failed.allowed) & (error > _MORE * _WIDEST * limit * scatter)
     return bool(np.any(failed.wrong & stays & beyond))
