@@ -28,6 +28,11 @@ def rounded(values: np.ndarray) -> np.ndarray:
     return np.asarray(values * (1 + 2.0**-51 * RNG.integers(-4, 5, values.shape)) + 2.0**-54)
 
 
+def rounded_alone(values: np.ndarray) -> np.ndarray:
+    """The same, in proportion to each number."""
+    return np.asarray(values * (1 + 2.0**-51 * RNG.integers(-4, 5, values.shape)))
+
+
 def one_off(values: np.ndarray) -> np.ndarray:
     wrong = values.copy()
     wrong.reshape(-1)[wrong.size * 2 // 3] *= 1 + 1e-4
@@ -72,10 +77,10 @@ def numbers(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def check(function: Callable[..., Any], *given: Any, backward: bool = False) -> Verdict:
+def check(function: Callable[..., Any], *given: Any, backward: bool = False, **further: Any) -> Verdict:
     """Of a device that is right."""
     checker = Checker(RunRequest(device="cpu", reference_device="cpu:0"), Registry.default())
-    return checker.compare(function, function, list(given), key="call", backward=backward)[-1]
+    return checker.compare(function, function, list(given), key="call", backward=backward, **further)[-1]
 
 
 CALLS: dict[str, Callable[[], Verdict]] = {
@@ -107,6 +112,31 @@ def test_gradients_in_float64_that_are_wrong_are_found(
     elsewhere(None, FAULTS[fault])
     found = check(F.gelu, numbers(*shape), backward=True)
     assert (found.verdict, found.kind) == ("skip", "no reference")
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.5, 1.001, 2.0])
+def test_a_small_result_is_compared_in_its_own_size(factor: float, elsewhere: Callable[..., None]) -> None:
+    elsewhere(lambda values: values * factor)
+    found = check(torch.matmul, numbers(16, 64), numbers(64, 8, seed=1) * 1e-14)
+    assert (found.verdict, found.kind) == ("skip", "no reference")
+
+
+@pytest.mark.parametrize("wrong", [True, False])
+def test_small_elements_next_to_large_ones_are_compared(wrong: bool, elsewhere: Callable[..., None]) -> None:
+    """Of an API of which each element comes from one of the input."""
+    elsewhere((lambda values: np.where(values < 100, values * 1.001, values)) if wrong else rounded_alone)
+    found = check(torch.exp, torch.linspace(-5, 25, 1000), api="Torch.exp")
+    assert (found.verdict, found.kind) == (("skip", "no reference") if wrong else ("pass", ""))
+
+
+def test_sums_of_whole_numbers_that_cancel_are_no_fault(elsewhere: Callable[..., None]) -> None:
+    """Whole numbers do not move, so that no run tells what rounding is worth."""
+
+    def centred(x: Tensor) -> Tensor:
+        return x - x.to(torch.float64).mean()
+
+    elsewhere(rounded)
+    assert check(centred, torch.arange(-500, 501)).verdict == "pass"
 
 
 @pytest.mark.parametrize("call", ["matmul", "exp", "cut"])

@@ -295,7 +295,8 @@ class Pieces(Struct, frozen=True):
             return None
         if number % CHECKED == scan.checked:
             on_cpu = replace(reference.way, place="cpu")
-            check(reference.way, found, lambda change: self._piece(window, on_cpu, change) or {})
+            api = reference.candidate.name
+            check(reference.way, api, found, lambda change: self._piece(window, on_cpu, change) or {})
         actual = {name: self.cut.at(name, self.actual[name], window) for name in self.names}
         # A changed argument that is returned as well counts once, as an output.
         expected = {name: array for name, array in found.items() if name in self.actual}
