@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.numerics.noise_ratio import root_mean_square
+from pytest_probe.numerics.allowed_scale import root_mean_square
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray
 
 # Limit for the RMS, as a multiple of the samples': two more roundings in each element multiply it by sqrt(2).
 SIZE_RMS = 2.0
@@ -47,7 +47,7 @@ def unlike_rounding(errors: AnyArray, samples: Sequence[AnyArray], values: AnyAr
 
     errors: in units of the scale of each element, finite, any shape. samples: the same of runs that round as a healthy
     device may, at least one. values: the reference, whose signs distinguish errors that grow from errors that shift.
-    size_rms: how many times the samples' RMS the errors' may be.
+    size_rms: how many times the samples' RMS the errors' may be: RMS(errors) <= size_rms max RMS(sample).
     """
     size = root_mean_square(np.abs(errors))
     if not size:
@@ -58,30 +58,38 @@ def unlike_rounding(errors: AnyArray, samples: Sequence[AnyArray], values: AnyAr
     return direction(errors, samples, values) or place_of(errors, samples)
 
 
-def too_far(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray, unit: AnyArray) -> str:
-    """Why an element is farther off than rounding leads it; "" where none is.
-
-    errors, samples, values: as of `unlike_rounding`, but not scaled. unit: an ulp of each element, as far as a rounding
-    to the other side leads. The scale of an element is the RMS of its samples and of those of its pool. The
-    farthest sample by that gives the bound, half as much again as one output of normal errors in 10^6 reaches.
-    """
+def scaled(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray, unit: AnyArray) -> list[AnyArray]:
+    """Errors, and those of each sample, in units of each element's scale: the RMS of the other samples there and in its
+    pool, and one rounding at least. errors, samples, values: as of `unlike_rounding`, but not scaled. unit: an ulp of
+    each element."""
     order = np.argsort(np.abs(values), axis=None, kind="stable")
     # In one unit for all: where terms cancel, errors are as large as those of their neighbours, and results are not.
     common = float(np.median(unit))
-    found, *squares = (np.square(np.abs(each).ravel()[order] / common) for each in (errors, *samples))
-    ulps = np.square(unit.ravel()[order] / common)
-    total, count, size = np.sum(squares, axis=0), len(squares), found.size
-    pool = _moving_mean(total) / count
+    squares = [np.square(each / common) for each in samples]
+    total, count, pool = np.sum(squares, axis=0), len(squares), np.empty(values.size)
+    pool[order] = _moving_mean(total.ravel()[order]) / count
+    least, pool = ONE_ROUNDING * np.square(unit / common), OF_POOL * pool.reshape(values.shape)
 
-    def scaled(square: AnyArray, others: AnyArray, several: int) -> AnyArray:
-        return np.sqrt(square / np.maximum((others + OF_POOL * pool) / (several + OF_POOL), ONE_ROUNDING * ulps))
+    def divided(found: AnyArray, others: AnyArray, several: int) -> AnyArray:
+        return np.asarray(found / common / np.sqrt(np.maximum((others + pool) / (several + OF_POOL), least)))
 
-    own, theirs = scaled(found, total, count), [scaled(each, total - each, count - 1) for each in squares]
-    usual, *others = map(size_of_most, (own, *theirs))
+    theirs = (divided(each, total - own, count - 1) for each, own in zip(samples, squares, strict=True))
+    return [divided(errors, total, count), *theirs]
+
+
+def too_far(errors: AnyArray, samples: Sequence[AnyArray], beyond: BoolArray) -> str:
+    """Why an element is farther off than rounding leads it; "" where none is.
+
+    errors, samples: in units of the scale of each element. beyond: where errors are more than an ulp, as far as a
+    rounding to the other side leads. The farthest sample gives the bound, half as much again as one output of normal
+    errors in 10^6 reaches.
+    """
+    count, size = len(samples), errors.size
+    usual, *others = map(size_of_most, (errors, *samples))
     more = max(1.0, usual / max(others)) if max(others) else 1.0
     tail = math.sqrt(math.log(CHANCE * size) / math.log(max(count * size, FEW_ELEMENTS)))
-    bound = OTHER_ORDER * more * tail * max(float(each.max()) for each in theirs)
-    largest = float(np.max(own, initial=0.0, where=found > ulps))
+    bound = OTHER_ORDER * more * tail * max(float(np.abs(each).max()) for each in samples)
+    largest = float(np.max(np.abs(errors), initial=0.0, where=beyond))
     if largest <= bound:
         return ""
     return f"an element is off by {largest:.3g} times its scale, rounding gives at most {bound:.3g}"
@@ -105,7 +113,7 @@ def direction(
 ) -> str:
     """Why errors have a direction, a mean shift or a mean scale, that rounding has not; "" where they have none.
     Arguments as of `unlike_rounding`; unit says in which the errors are given, mean_of how many times the samples' mean
-    theirs may be."""
+    theirs may be: |mean(w e)| <= mean_of max |mean(w sample)| + 6 standard errors, with w = 1 and w = sign(values)."""
     if errors.size < FEW_ELEMENTS:
         return ""
     signs = np.sign(values)
@@ -133,7 +141,7 @@ def _standard_error(errors: AnyArray) -> float:
 
 def place_of(errors: AnyArray, samples: Sequence[AnyArray], least: float = 0.0) -> str:
     """A row, a column, a tile, a tail or a parity class that errs more than the others, whose RMS counts as `least` at
-    least."""
+    least: its RMS over that of all is more than twice the most that it is in a sample, or than 1."""
     for word, groups in partitions(errors.shape):
         counts = np.bincount(groups)
         if counts.size < 2:
@@ -154,8 +162,8 @@ def _shares(errors: AnyArray, groups: AnyArray, counts: AnyArray, least: float =
 
 
 def partitions(shape: Sequence[int]) -> Iterator[tuple[str, AnyArray]]:
-    """Ways to group elements, each by a number for every element in order: along dimensions, rows of all leading ones,
-    chunks, parity and tiles. Groups of fewer than 4 elements say nothing."""
+    """Ways to group elements, each by a number for every element in order, of shape (size,): along dimensions, rows of
+    all leading ones, chunks, parity and tiles. Groups of fewer than 4 elements say nothing."""
     size = int(np.prod(shape, dtype=np.int64))
     order = np.arange(size)
     index = np.unravel_index(order, shape) if size and shape else ()

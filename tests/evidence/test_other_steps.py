@@ -62,6 +62,13 @@ def atomically(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     return x
 
 
+def row_by_row(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """The same of rows."""
+    for row, place in zip(source.flip(0), index.flip(0), strict=True):
+        x = x.index_add(dim, place[None], row[None])
+    return x
+
+
 def hard_swish(x: Tensor) -> Tensor:
     return x * F.relu6(x + 3) / 6
 
@@ -69,6 +76,12 @@ def hard_swish(x: Tensor) -> Tensor:
 def scattered(generator: torch.Generator) -> list[Any]:
     index = torch.randint(20, (60, 30), generator=generator)
     return [torch.randn(20, 30, generator=generator), 0, index, torch.randn(60, 30, generator=generator)]
+
+
+def of_rows(generator: torch.Generator) -> list[Any]:
+    """Of few terms: in most elements one order rounds nothing, and another does."""
+    index = torch.randint(40, (40,), generator=generator)
+    return [torch.randn(40, 8, generator=generator), 0, index, torch.randn(40, 8, generator=generator)]
 
 
 STEPS = {
@@ -85,6 +98,13 @@ STEPS = {
         scattered,
         atomically,
         lambda x, dim, index, source: atomically(x, dim, index[:-1], source[:-1]),
+    ),
+    "atomic sums of rows": Steps(
+        "Torch.index_add",
+        torch.index_add,
+        of_rows,
+        row_by_row,
+        lambda x, dim, index, source: row_by_row(x, dim, index[:-1], source[:-1]),
     ),
 }
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.numerics.rounding_signature import direction, partitions, too_far, unlike_rounding
+from pytest_probe.numerics.rounding_signature import direction, partitions, scaled, too_far, unlike_rounding
 
 SHAPE = (32, 64)
 VALUES = np.random.default_rng(0).normal(size=SHAPE)
@@ -49,6 +51,12 @@ def test_a_fault_has_a_direction_or_a_place(errors: AnyArray, why: str) -> None:
     assert bool(found) == bool(why)
 
 
+def farthest(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray, ulps: AnyArray) -> str:
+    """What `too_far` makes of errors that are not scaled."""
+    own, *others = scaled(errors, samples, values, ulps)
+    return too_far(own, others, np.abs(errors) > ulps)
+
+
 # How far elements of like size scatter, in ulps: of some sums the terms are large and cancel.
 SCALES = np.exp(np.random.default_rng(1).normal(size=SHAPE))
 ULPS = np.full(SHAPE, 0.5)
@@ -57,19 +65,19 @@ ULPS = np.full(SHAPE, 0.5)
 @pytest.mark.parametrize("size", [0.1, 1.0, 1.4, 1.9])
 @pytest.mark.parametrize("count", [1, 2, 5])
 @pytest.mark.parametrize("scales", [np.ones(SHAPE), SCALES], ids=["alike", "uneven"])
-def test_no_element_of_a_rounding_is_too_far(scales: AnyArray, count: int, size: float) -> None:
+def test_no_element_of_a_rounding_is_farthest(scales: AnyArray, count: int, size: float) -> None:
     if count == 1 and scales is SCALES:
         return  # one sample does not show how far each element may be off
     samples = [scales * sample for sample in SAMPLES[:count]]
     for seed in range(100, 130):
-        assert too_far(scales * rounding(seed, size), samples, VALUES, ULPS) == ""
+        assert farthest(scales * rounding(seed, size), samples, VALUES, ULPS) == ""
 
 
 @pytest.mark.parametrize("extent", [1, 2, 16, 64])
 def test_few_elements_are_not_too_far_by_chance(extent: int) -> None:
     for seed in range(100, 140):
         errors, *samples = (rounding(each).ravel()[:extent] for each in (seed, *range(1, 6)))
-        assert too_far(errors, samples, VALUES.ravel()[:extent], np.ones(extent)) == ""
+        assert farthest(errors, samples, VALUES.ravel()[:extent], np.ones(extent)) == ""
 
 
 @pytest.mark.parametrize(("scales", "off"), [(np.ones(SHAPE), 6), (SCALES, 20)], ids=["alike", "uneven"])
@@ -80,14 +88,14 @@ def test_an_element_that_is_off_by_more_than_its_own_samples_is_found(extent: in
     errors, *samples = ((scales * rounding(each)).ravel()[:extent] for each in (9, *range(1, 6)))
     errors[place] = off * scales.ravel()[place]
     assert (np.abs(samples) > errors[place]).any() == (scales is SCALES and extent > 64)
-    assert too_far(errors, samples, VALUES.ravel()[:extent], np.full(extent, 0.1)).startswith("an element is off by")
+    assert farthest(errors, samples, VALUES.ravel()[:extent], np.full(extent, 0.1)).startswith("an element is off by")
 
 
-def test_an_ulp_is_never_too_far() -> None:
+def test_an_ulp_is_never_farthest() -> None:
     errors = 1.0 * (np.arange(2048).reshape(SHAPE) == 7)
     still = [np.full(SHAPE, 0.01)] * 4
-    assert too_far(errors, still, VALUES, np.ones(SHAPE)) == ""
-    assert too_far(2.5 * errors, still, VALUES, np.ones(SHAPE)).startswith("an element is off by")
+    assert farthest(errors, still, VALUES, np.ones(SHAPE)) == ""
+    assert farthest(2.5 * errors, still, VALUES, np.ones(SHAPE)).startswith("an element is off by")
 
 
 def test_what_the_samples_have_in_common_is_granted() -> None:

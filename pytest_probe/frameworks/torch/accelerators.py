@@ -13,7 +13,7 @@ from pytest_probe.frameworks.torch import attention
 from pytest_probe.frameworks.torch.kernels import DispatchMode
 from pytest_probe.frameworks.torch.rounding import StepsMode, computes, storage, tensors_of
 from pytest_probe.frameworks.torch.sequential_sums import atomic_sums
-from pytest_probe.model.run import Composition
+from pytest_probe.model.run import PRODUCTS, Composition
 
 Tensor = torch.Tensor
 _ATEN = torch.ops.aten
@@ -28,7 +28,8 @@ def accelerator_kernel(
 ) -> Callable[..., Any]:
     """A kernel in float64 that rounds to 16 bit where an accelerator's does inside: sums by atomic additions, weights
     of attention before their products, a convolution before its bias. separate: attention rounds its scores, too;
-    stepwise: so does what torch's own kernels of a GPU compute in 16 bit, three factors multiplied in that order."""
+    stepwise: so does what torch's own kernels of a GPU compute in 16 bit. order: of three factors, and of the terms of
+    atomic additions."""
 
     def rounded(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(dtype).to(torch.float64)
@@ -45,9 +46,9 @@ def accelerator_kernel(
         return functools.partial(_convolution_elsewhere, rounded)
     if how == "stepwise" and func is _ATEN.native_batch_norm_backward.default:
         return functools.partial(batch_norm_backward, rounded)
-    known = atomic_sums(dtype).get(func) if atomic else None
+    known = atomic_sums(dtype, order).get(func) if atomic else None
     if known is None and how == "stepwise":
-        return functools.partial(_stepwise, func, dtype, order)
+        return functools.partial(_stepwise, func, dtype, order % PRODUCTS)
     return known or func
 
 

@@ -158,7 +158,7 @@ class KernelsMode(SplittingMode):
     An operator that autograd has a formula for is one kernel to a mode, also where it is made of others that an
     autocast casts for: those are met one by one. elsewhere: kernels round inside as an accelerator's, not as the CPU's,
     and which; operands: the dtype that those of float32 products are rounded to, as a fused attention's;
-    order: of three factors; atomic: sums by an index are atomic additions there.
+    order: of three factors and of atomic additions; atomic: sums by an index are such ones there.
     Raises NotImplementedError at a kernel that float64 has not.
     """
 

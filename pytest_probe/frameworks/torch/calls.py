@@ -32,7 +32,7 @@ from pytest_probe.frameworks.torch.rounding import StepsMode
 from pytest_probe.frameworks.torch.safety import check_backward
 from pytest_probe.frameworks.torch.state import OfUser
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
-from pytest_probe.model.run import PRODUCTS, Array, Device, Layout, Leaf, MeasuredCall, Run, Way
+from pytest_probe.model.run import Array, Device, Layout, Leaf, MeasuredCall, Run, Way
 
 _Found = tuple[torch.Tensor | None, ...]
 
@@ -115,7 +115,7 @@ class TorchBinder(Binder):
             return None
         if steps.own:
             operands = getattr(torch, steps.dtype) if steps.products else None
-            return KernelsMode(steps.elsewhere, operands, order=steps.seed % PRODUCTS, atomic=steps.atomic)
+            return KernelsMode(steps.elsewhere, operands, order=steps.seed, atomic=steps.atomic)
         wide = (tensor for name, tensor in self.tensors.items() if name in steps.wide)
         dtype = getattr(torch, steps.dtype)
         return StepsMode(

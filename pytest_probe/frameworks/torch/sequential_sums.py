@@ -30,6 +30,7 @@ from pytest_probe.numerics.dtypes import float_format, numpy_dtype
 
 _ATEN = torch.ops.aten
 Functions = Mapping[Any, Callable[..., Any]]
+_Adding = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 @functools.cache
@@ -61,11 +62,13 @@ def sums_rounded_to(dtype: torch.dtype) -> Functions:
 
 
 @functools.cache
-def atomic_sums(dtype: torch.dtype) -> Functions:
-    """Sums that the CPU takes in float32, and other devices by atomic additions to the 16-bit tensor."""
+def atomic_sums(dtype: torch.dtype, order: int = 0) -> Functions:
+    """Sums that the CPU takes in float32, and other devices by atomic additions to the 16-bit tensor, in any order.
+    order: of the terms, 0 as they stand."""
     if dtype.itemsize != 2:
         return {}
-    rows, places = (functools.partial(function, dtype=dtype) for function in (_index_add, _scatter_add))
+    add = functools.partial(_piled_in_order, order, dtype)
+    rows, places = functools.partial(_index_add, dtype=dtype, add=add), functools.partial(_scatter_add, add=add)
     return {
         _ATEN.index_add.default: rows,
         _ATEN.index_add_.default: _in_place(rows),
@@ -183,18 +186,28 @@ def _max_pool_backward(rank: int, grad: Tensor, x: Tensor, *rest: Any, dtype: to
     return piled(dtype, x.new_zeros(x.numel()), places.reshape(-1), grad.reshape(-1)).view(x.shape)
 
 
-def _scatter_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, dtype: torch.dtype) -> Tensor:
+def _scatter_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, add: _Adding) -> Tensor:
     places = torch.arange(x.numel()).view(x.shape)
     for other in range(x.ndim):
         if other != dim % x.ndim:
             places = places.narrow(other, 0, index.shape[other])
     terms = source[tuple(slice(extent) for extent in index.shape)]
-    return piled(dtype, x.reshape(-1), places.gather(dim, index).reshape(-1), terms.reshape(-1)).view(x.shape)
+    return add(x.reshape(-1), places.gather(dim, index).reshape(-1), terms.reshape(-1)).view(x.shape)
 
 
-def _index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1, dtype: torch.dtype) -> Tensor:
+def _index_add(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1, dtype: torch.dtype, add: _Adding
+) -> Tensor:
     terms = (source if alpha == 1 else _rounded(source * alpha, dtype)).movedim(dim, 0)
-    return piled(dtype, x.movedim(dim, 0), index.reshape(-1), terms).movedim(0, dim)
+    return add(x.movedim(dim, 0), index.reshape(-1), terms).movedim(0, dim)
+
+
+def _piled_in_order(order: int, dtype: torch.dtype, total: Tensor, index: Tensor, terms: Tensor) -> Tensor:
+    """As `piled`, in an order of its own; 0: in that of i."""
+    if order:
+        places = torch.randperm(len(index), generator=torch.Generator().manual_seed(order))
+        index, terms = index[places], terms[places]
+    return piled(dtype, total, index, terms)
 
 
 def _rounded(values: Tensor, dtype: torch.dtype) -> Tensor:

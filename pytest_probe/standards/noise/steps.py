@@ -13,13 +13,14 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.run import PRODUCTS, Composition
-from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics import allowed_scale
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, widen
 from pytest_probe.numerics.noise_ratio import Noise
 from pytest_probe.numerics.rounding_signature import (
     SIZE_RMS,
     SIZE_RMS_UNNAMED,
     direction,
+    scaled,
     too_far,
     unlike_rounding,
 )
@@ -250,13 +251,11 @@ def _unlike(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray], s
         return "not finite where the reference is"
     usable &= ~lost
     errors = [_error(comparison, run, usable) for run in (wide, *samples)]
-    scales = [_scale(comparison, [*samples[:k], *samples[k + 1 :]]) for k in range(len(samples))]
-    own = _divided(errors[0], _scale(comparison, samples))
-    theirs = [_divided(error, scale) for error, scale in zip(errors[1:], scales, strict=True)]
+    own, *theirs = scaled(errors[0], errors[1:], expected, _ulps(comparison))
     ulps = [_in_ulps(comparison, error) for error in errors]
     return (
         unlike_rounding(own, theirs, expected, size_rms)
-        or too_far(errors[0], errors[1:], expected, _ulps(comparison))
+        or too_far(own, theirs, np.abs(errors[0]) > _ulps(comparison))
         or direction(ulps[0], ulps[1:], expected, unit="ulps")
         or too_few_rounded(comparison, samples)
     )
@@ -264,7 +263,7 @@ def _unlike(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray], s
 
 def _right_at_poles(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray]) -> BoolArray:
     """Where the output is within the limits, or what the steps lead to from an infinity."""
-    spread = noise_ratio.spread_of(samples, comparison.expected, comparison.actual.dtype)
+    spread = allowed_scale.spread_of(samples, comparison.expected, comparison.actual.dtype)
     within = stage.noise.ratios <= stage.limits.largest
     if spread is None or not spread.disagree.any():
         return np.asarray(within)
@@ -316,10 +315,12 @@ def far_from_steps(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
     if not samples:
         return ""
     wide, expected = widen(comparison.actual), comparison.expected
-    nearest = noise_ratio.nearest_run(wide, [expected, *samples])
+    nearest = allowed_scale.nearest_run(wide, [expected, *samples])
     usable = np.isfinite(expected) & np.isfinite(wide) & np.isfinite(nearest)
     rest = np.where(usable, np.where(usable, wide, 0.0) - np.where(usable, nearest, 0.0), 0.0)
-    return too_far(rest, [_error(comparison, samples[0], usable)], expected, _ulps(comparison))
+    ulps = _ulps(comparison)
+    own, *theirs = scaled(rest, [_error(comparison, samples[0], usable)], expected, ulps)
+    return too_far(own, theirs, np.abs(rest) > ulps)
 
 
 def too_few_rounded(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
@@ -342,7 +343,7 @@ def _error(comparison: Comparison, run: AnyArray, usable: BoolArray) -> AnyArray
 def _scale(comparison: Comparison, samples: Sequence[AnyArray]) -> AnyArray:
     """A, from samples, and one rounding at least."""
     spread = stages.pooled_spread(comparison, stages.run_spread(comparison, list(samples)))
-    allowed = noise_ratio.scale(
+    allowed = allowed_scale.scale(
         comparison.expected, spread, dtype=comparison.precision, roundoff=comparison.roundoff, floor=SHARE
     )
     return np.maximum(allowed, ROUNDING * _ulps(comparison))
