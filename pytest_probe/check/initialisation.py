@@ -27,18 +27,22 @@ def initialisation(dump: Dump) -> frozenset[str]:
 
 
 def _names(dump: Dump) -> Iterator[str]:
+    # Without gradients nothing says where the first step begins, and a cache that is built makes tensors as well.
+    first = next((place for place, record in enumerate(dump.records) if record.backward is not None), 0)
     signatures = frameworks.signatures(dump.framework)
     made: set[int] = set()
-    for record in dump.records:
-        if record.backward is not None:
-            return
+    for record in dump.records[:first]:
         if not initialises(signatures.canonical(record.api)):
             continue
         filled, results = _tensors(dump, record)
         built = any(frame.function == _BUILDING for frame in dump.stack(f"{record.name}.forward"))
+        addresses = {spec.address for spec in results if spec.address is not None}
         if built or (filled is not None and (filled.requires_grad or filled.address in made)):
-            made |= {spec.address for spec in results if spec.address is not None}
+            made |= addresses
             yield record.name
+        else:
+            # Memory is used again.
+            made -= addresses
 
 
 def _tensors(dump: Dump, record: Record) -> tuple[TensorSpec | None, list[TensorSpec]]:

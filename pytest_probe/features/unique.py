@@ -44,13 +44,18 @@ class Unique(Feature):
         run_here = {_key(item) for item in items if isinstance(item, ProbeItem)}
         kept: list[pytest.Item] = []
         left: list[pytest.Item] = []
-        for item in items:
-            whole = folds.of(item.case.record) if isinstance(item, ProbeItem) else None
+        wholes = [folds.of(item.case.record) if isinstance(item, ProbeItem) else None for item in items]
+        # A call of a step that is folded with one that builds the model is run as a step's.
+        of_steps = {
+            id(whole) for item, whole in zip(items, wholes, strict=True) if not getattr(item, "initialises", True)
+        }
+        for item, whole in zip(items, wholes, strict=True):
             if not isinstance(item, ProbeItem) or whole is None:
                 kept.append(item)
             elif whole.record is item.case.record:
                 item.case = replace(item.case, dump=folded[item.dump_path])
                 item.folded = whole.others
+                item.initialises = item.initialises and id(whole) not in of_steps
                 if whole.others:
                     name = shlex.quote(f"{item.case.record.name}.{item.case.direction}")
                     item.command = " ".join([*words, "-k", name])

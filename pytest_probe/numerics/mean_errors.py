@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from pytest_probe.numerics.allowed_scale import FLOOR, root_mean_square
+from pytest_probe.numerics import allowed_scale
+from pytest_probe.numerics.allowed_scale import root_mean_square
 from pytest_probe.numerics.dtypes import AnyArray, widen
 
 # A t-value of a mean shift: small where one element rounds to the other side, large where a fault shifts all.
@@ -32,7 +33,7 @@ def scatters(errors: AnyArray) -> bool:
     usual = root_mean_square(scatter)
     if root_mean_square(common) > COMMON_RMS * usual:
         return False
-    return bool((common <= COMMON_LARGEST * np.maximum(scatter, FLOOR * usual)).all())
+    return bool((common <= COMMON_LARGEST * np.maximum(scatter, allowed_scale.FLOOR * usual)).all())
 
 
 class Bias(Struct, frozen=True):

@@ -26,14 +26,14 @@ def arrange(probe: ProcessSession, session: pytest.Session, items: list[pytest.I
     for feature in probe.features:
         feature.select(session, items)
     groups = sharing_runs(items)
-    if not probe.has("in order"):
-        groups.sort(key=_initialises)
     given: dict[str, Any] = getattr(session.config, "workerinput", {})
+    if not given and not probe.has("in order"):
+        groups.sort(key=_initialises)
     if given and not probe.has("in order"):
         # What takes long starts first, lest one worker is at it when the others are done; in as many runs of equal
         # length as there are workers that begin with one each.
         runs, costs = given["workercount"] if given.get("probe_split") else 1, costs_of(groups)
-        places = sorted(range(len(groups)), key=lambda place: (_initialises(groups[place]), -costs[place]))
+        places = sorted(range(len(groups)), key=lambda place: -costs[place])
         groups = [groups[place] for run in range(runs) for place in places[run::runs]]
     items[:] = chain.from_iterable(groups)
 
