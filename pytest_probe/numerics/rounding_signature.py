@@ -52,7 +52,9 @@ def unlike_rounding(errors: AnyArray, samples: Sequence[AnyArray], values: AnyAr
     usual = max(root_mean_square(np.abs(sample)) for sample in samples)
     if size > size_rms * usual:
         return f"RMS {size:.3g} noise scales, rounding gives {usual:.3g}"
-    return direction(errors, samples, values) or place_of(errors, samples)
+    # One element that is far off is no place.
+    farthest = max(float(np.abs(sample).max()) for sample in samples)
+    return direction(errors, samples, values) or place_of(np.clip(errors, -farthest, farthest), samples)
 
 
 def scaled(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray, unit: AnyArray) -> list[AnyArray]:

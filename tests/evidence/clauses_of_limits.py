@@ -438,7 +438,7 @@ CLAUSES = (
     ),
     Clause(
         "as-cpu: that bias alone", "bfloat16 matmul plus 1e-4 on another device",
-        off_by(1.0, 1e-4), torch.matmul, cancelling, ((edges, "bias", unlike_reference),),
+        off_by(1.0, 1e-4), torch.matmul, cancelling, ((biased, "bias", unlike_reference),),
         "error", "pass", api="Torch.matmul", place="other",
     ),
     Clause(
