@@ -30,10 +30,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.reading_speed import write_dump
 from benchmarks.scale import run
 from pytest_probe import records
-from pytest_probe.check.cost import Costs
+from pytest_probe.check.cost import Costs, dealt
 from pytest_probe.features.cluster.controller import shards_for
 from pytest_probe.model.case import Case
-from pytest_probe.plugin.order import dealt
 
 DUMP = Path(__file__).parents[1] / "cases/gpt/dump.json"
 # Of a million such factors the largest is 10^5 times the smallest.

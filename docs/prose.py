@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 # Each pattern, what to write in its place, and how many the package may have: lower it when you mend some.
 PATTERNS = {
     r"beside": ("next to, in addition to, compared with", 17),
-    r"told": ("say who knows or says it", 4),
+    r"told": ("say who knows or says it", 2),
     r"those\s(?:that|which)": ("the noun: the modes that the framework allows", 10),
     r"that which|what (?:is|are) no": ("the noun, or the reverse", 0),
     r"(?:is|are) (?-i:none)(?! of)": ("is not, are not, has no", 1),

@@ -37,7 +37,6 @@ DeviceMemoryError, a MemoryError, is caught by whoever runs a case: a second try
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Iterable
 from typing import Any
 
 
@@ -248,11 +247,7 @@ class CompilerFailed(DeviceRaised):
 
 
 class OverflowFound(ProbeError):
-    """A capture met as many overflows as it was asked for, and ends the program. lines say where it was."""
-
-    def __init__(self, count: int, name: str, file: object, lines: Iterable[str] = ()) -> None:
-        calls = "a call" if count == 1 else f"{count} calls"
-        super().__init__("\n  ".join((f"{calls} gave NaN or inf, the last one {name}; see {file}", *lines)))
+    """A capture met as many overflows as it was asked for, and ends the program."""
 
 
 class NotStarted(SystemExit):

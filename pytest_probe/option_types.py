@@ -209,7 +209,8 @@ class Keyed(Type):
         text, written = given.keys(*self._keys)
         if not text:
             return None
-        others = (kind.read(given.of(written.get(key, default))) for key, (kind, default) in self._keys.items())
+        # First, since reading a folder makes it.
+        others = [kind.read(given.of(written.get(key, default))) for key, (kind, default) in self._keys.items()]
         return self._first.read(given.of(text)), *others
 
     def identity(self, value: Any) -> Any:

@@ -65,7 +65,7 @@ DIRECTION_CHOICES: Mapping[str, tuple[Direction, ...]] = {
 ACCURACY, TIME, MEMORY = "acc", "time", "mem"
 # The standard of features/self_check, which may be meant where no run has it, and its questions.
 SELF = "self"
-QUESTIONS = ("wider", "cpu", "smooth", "finite")
+QUESTIONS = ("wider-dtype", "cpu", "no-jumps", "finite")
 # In the order in which they are asked: what depends on other memory, or on chance, is known before bits are compared.
 RELATION_NAMES = ("all-written", "guard", "again", "out", "inplace", "alias", "batch", "order", "layout", "stream")
 
@@ -363,7 +363,7 @@ class Options:
         repeated=True, needs="device verdicts", apart=dict.fromkeys(("against-call", "compile"),
         "calls are made by several implementations, and one is asked"), may_differ=JUDGES)
     self_asked: Option[tuple[str, ...]] = Option("self",
-        "Questions of --probe-standard=self: wider, cpu, smooth, finite (default: all)",
+        "Questions of --probe-standard=self: wider-dtype, cpu, no-jumps, finite (default: all)",
         Chosen(*QUESTIONS), "NAME[,NAME...]", repeated=True,
         needs="standard=self", may_differ=JUDGES)
     worth = Option("worth",

@@ -36,6 +36,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "model/card.py": {"a heading": "index"},
     "model/result.py": {"a method of NumPy's": "item"},
     "check/alternatives.py": {"sums of a mode": "narrow"},
+    "check/reference_device.py": {"a class": "random"},
     "check/sources.py": {"a class": "random"},
     "features/unique.py": {"fields of a tensor in a dump": "max min"},
     "features/fuzz/findings.py": {"words of a dump": "data type"},

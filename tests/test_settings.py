@@ -51,8 +51,8 @@ def test_rows_name_capabilities_and_options_alone() -> None:
             "compiler makes; leave it out",
         ),
         (
-            ["--probe-self=wider"],
-            "--probe-self: 'wider' cannot be used; it needs another option: add --probe-standard=self",
+            ["--probe-self=wider-dtype"],
+            "--probe-self: 'wider-dtype' cannot be used; it needs another option: add --probe-standard=self",
         ),
         (
             ["--probe-baseline-update"],
@@ -83,7 +83,7 @@ def test_a_conflict_names_option_value_reason_and_one_remedy(
         ["--probe-relations=all", "--probe-against-framework=torch", "--probe-strict"],
         ["--probe-mode=time", "--probe-framework=torch", "--probe-benchmark=b"],
         ["--probe-ranks=2,backend=ucx", "--probe-cache=c,size=1GB", "--probe-standard=finite"],
-        ["--probe-standard=self", "--probe-self=wider", "--probe-baseline=b", "--probe-unique"],
+        ["--probe-standard=self", "--probe-self=wider-dtype", "--probe-baseline=b", "--probe-unique"],
     ],
     ids=" ".join,
 )

@@ -1,4 +1,4 @@
-/* Errors of an output's elements, in one pass: what numerics/metrics.py and numerics/noise_ratio.py do with NumPy, with
+/* Errors of an output's elements, in one pass: what numerics/metrics.py and numerics/allowed_scale.py do with NumPy, with
  * the same bits. Where something is not finite, or beyond the range of a dtype, only that is told. */
 #include "reading.h"
 #include <float.h>

@@ -68,6 +68,10 @@ _ONLINE = ("online_run_ut", "nfs_path", "host", "port", "tls_path")
 _SECTIONS = (*TASKS, "run_ut", "acc_check")
 # None: not said.
 _Text: TypeAlias = Annotated[str | None, Meta(description="give a string")]
+SeedGiven: TypeAlias = Annotated[
+    Annotated[int, Meta(ge=0, lt=2**32)] | None, Meta(description="give a whole number from 0 to 2**32 - 1")
+]
+YesOrNo: TypeAlias = Annotated[bool | None, Meta(description="give true or false")]
 _Texts: TypeAlias = Annotated[tuple[str, ...] | None, Meta(description="give a list of strings")]
 _Numbers: TypeAlias = Annotated[
     tuple[Annotated[int, Meta(ge=0)] | Annotated[str, Meta(pattern=r"^\d{1,9}(-\d{1,9})?$")], ...] | None,
@@ -220,12 +224,8 @@ class _Top(_Settings, frozen=True):
         default=None, name="online_buffer"
     )
     tls: _Text = field(default=None, name="tls_path")
-    seed: Annotated[
-        Annotated[int, Meta(ge=0, lt=2**32)] | None, Meta(description="give a whole number from 0 to 2**32 - 1")
-    ] = None
-    deterministic: Annotated[bool | None, Meta(description="give true or false")] = field(
-        default=None, name="is_deterministic"
-    )
+    seed: SeedGiven = None
+    deterministic: YesOrNo = field(default=None, name="is_deterministic")
 
 
 class _File(_Top, frozen=True):
@@ -284,7 +284,9 @@ def asks_itself(path: str | os.PathLike[str] | None, **given: Any) -> dict[str, 
     if (plain.get("task") or content.get("task")) != FREE_BENCHMARK:
         return None
     section = content.get(FREE_BENCHMARK)
-    top = {key: content[key] for key in ("task", "dump_path", "level") if key in content}
+    if unused := [key for key in ("rank", "step") if content.get(key)]:
+        _say(f"pytest-probe: {path}: these keys have no effect here: {', '.join(unused)}")
+    top = {key: content[key] for key in ("task", "dump_path", "level", "seed", "is_deterministic") if key in content}
     return {**top, **(section if isinstance(section, dict) else {}), **plain}
 
 

@@ -39,6 +39,11 @@ def seed_all(
     recording(framework).keep_dropped(rm_dropout)
 
 
+def _seed_as_asked(config: Any, framework: str) -> None:
+    if config.seed is not None or config.deterministic is not None:
+        _seed(_FIRST_SEED if config.seed is None else config.seed, bool(config.deterministic), framework)
+
+
 def _seed(seed: int, mode: bool, framework: str) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
@@ -83,11 +88,11 @@ class PrecisionDebugger:
         asked = asks_itself(config_path, **given)
         if asked is not None:
             self._training = importlib.import_module(_TRAINING).Training(asked, framework)
+            _seed_as_asked(self._training.config, framework)
             atexit.register(self.close)
             return
         config = read_config(config_path, **given)
-        if config.seed is not None or config.deterministic is not None:
-            _seed(_FIRST_SEED if config.seed is None else config.seed, bool(config.deterministic), framework)
+        _seed_as_asked(config, framework)
         self._hooks = recording(framework).hooks(config, model)
         self.recorder = Recorder(config, self._hooks)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -16,7 +15,7 @@ _SECOND, _MINUTE = 1.0, 60.0
 @contextmanager
 def displayed(progress: Callable[[], str]) -> Iterator[None]:
     """While the program runs, what progress says."""
-    ended, began = threading.Event(), time.monotonic()
+    ended = threading.Event()
     terminal = sys.stderr.isatty()
 
     def show() -> None:
@@ -24,7 +23,7 @@ def displayed(progress: Callable[[], str]) -> Iterator[None]:
             # The terminal may be gone, and what is counted is written meanwhile.
             with suppress(Exception):
                 if words := progress():
-                    line = f"pytest-probe: {words}; {time.monotonic() - began:,.0f} s"
+                    line = f"pytest-probe: {words}"
                     # The cursor goes back, so that the program's own lines stand where this was.
                     print(f"\x1b[K{line}", end="\r", file=sys.stderr, flush=True) if terminal else say(line)
 

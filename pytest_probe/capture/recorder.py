@@ -61,7 +61,8 @@ class Recorder:
         self._tell_written: Callable[[], None] = lambda: None
         self._opened = False
         self._full = False
-        self._began = 0.0
+        # When the step that is open began, and the first of all: with its first call, since imports are no step's.
+        self._began = self._began_first = 0.0
         self.announced = False
         self.outcome = Outcome()
         self._overflows = self._unseen = self._regions = 0
@@ -116,7 +117,7 @@ class Recorder:
         if self._writer is None:
             self._writer = Writer(self._folders(), self._files(), self._hooks, self._tell_written)
             self._opened = True
-            self._began = time.perf_counter()
+            self._began = time.perf_counter() if self._began_first else 0.0
         self._hooks.install(self)
         self._running = True
 
@@ -185,11 +186,14 @@ class Recorder:
             say(f"pytest-probe: {missed}")
 
     def progress(self) -> str:
-        """What is there now: "1,204 calls of 3 steps, 12 MB; 2 steps left"; "" before the first."""
+        """What is there now: "1,204 calls of 3 steps, 12 MB; 2 steps left; 9 s"; "" before the first."""
         writer = self._writer
         now = self.outcome if writer is None else self.outcome.plus(replace(writer.outcome, steps=1))
+        if not now.entries:
+            return ""
         size = f", {in_bytes(now.size)}" if now.size else ""
-        return f"{now.recorded()}{size}{self.scope.steps_left(self.step)}" if now.entries else ""
+        seconds = time.perf_counter() - self._began_first
+        return f"{now.recorded()}{size}{self.scope.steps_left(self.step)}; {seconds:,.0f} s"
 
     @property
     def complete(self) -> bool:
@@ -227,6 +231,9 @@ class Recorder:
 
     def put(self, entry: NamedEntry, size: int = 0) -> None:
         writer = self._writer
+        if not self._began:
+            self._began = time.perf_counter()
+            self._began_first = self._began_first or self._began
         self._regions += entry.name.startswith(self._hooks.regions)
         if writer is not None and not writer.put(entry, size) and writer.full and self._running:
             self.stop()
@@ -269,7 +276,9 @@ class Recorder:
             self.close()
             folder = self._folder() if writer is None else writer.folder
             file = folder / self._file()
-            raise OverflowFound(self._overflows, name, file, _overflow_lines(file, name, self.step))
+            calls = "a call" if self._overflows == 1 else f"{self._overflows} calls"
+            found = f"{calls} gave NaN or inf, the last one {name}; see {file}"
+            raise OverflowFound("\n  ".join((found, *_overflow_lines(file, name, self.step))))
 
     def _folder(self) -> Path:
         if self._online is not None:
@@ -312,17 +321,14 @@ class Recorder:
 
 def _overflow_lines(file: Path, name: str, step: int) -> Iterator[str]:
     """Where a call gave NaN or inf, as the dump has it, and how to ask whether the device is to blame."""
+    from pytest_probe.model.dump import place_lines
     from pytest_probe.records import library_frame, module_path, read_dump, user_frame
 
     yield f"in step {step}"
     with contextlib.suppress(ProbeError, OSError):
         dump = read_dump(file)
         frames, modules = dump.stack(name), dump.modules(name)
-        if modules:
-            yield f"of the module {module_path(modules[0])}"
-        for words, found in (("called at", user_frame(frames)), ("through", library_frame(frames))):
-            if found is not None:
-                yield f"{words} {found.description}"
+        yield from place_lines(user_frame(frames), library_frame(frames), module_path(modules[0]) if modules else "")
     yield f"is the device to blame? pytest {shlex.quote(f'--probe-dump={file.parent}')} --probe-standard=finite"
 
 

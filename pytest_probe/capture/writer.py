@@ -81,11 +81,11 @@ class Outcome(Struct, frozen=True):
             yield f"{those} that {origin} replaced {'was' if calls == 1 else 'were'} not recorded"
 
     def cost(self) -> str:
-        """ "1.2 GB, 3.1 s a step"; each is of one step."""
+        """ "1.2 GB and 3.1 s a step"; each is of one step."""
         steps = max(1, self.steps)
         seconds = self.seconds / steps
         shown = f"{seconds:.2g}" if seconds < 10 else f"{seconds:,.0f}"
-        return f"{in_bytes(self.size / steps)}, {shown} s a step"
+        return f"{in_bytes(self.size / steps)} and {shown} s a step"
 
 
 def in_bytes(count: float) -> str:

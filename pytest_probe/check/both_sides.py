@@ -20,7 +20,7 @@ from pytest_probe.check.prepare import default_dtype
 from pytest_probe.check.reference_cache import CachedResult, CachedResults, Keep, Made, kept_run, taken_run
 from pytest_probe.frameworks.base import Cast, LookedUp, Widened, looked_up
 from pytest_probe.model.case import Demands
-from pytest_probe.model.dump import Call
+from pytest_probe.model.dump import Call, Direction
 from pytest_probe.model.run import (
     Arguments,
     BoundCall,
@@ -384,6 +384,15 @@ def results(run: Run, changed: frozenset[str]) -> dict[str, AnyArray]:
     found = {name: np.asarray(value) for name, value in run.outputs.items() if isinstance(value, (np.ndarray, float))}
     found.update({name: run.after(name) for name in changed})
     return found
+
+
+def reference_results(replay: BothSides, direction: Direction) -> dict[str, AnyArray]:
+    """What a reference gives in a direction: outputs and changed arguments, or gradients by argument."""
+    reference = replay.reference
+    if direction == "forward":
+        return results(reference.run, reference.changed)
+    run = reference.again(reference.leaves, reference.way, reference.wanted)
+    return reference.framework.gradients(run, replay.incoming)
 
 
 class Source(Protocol):

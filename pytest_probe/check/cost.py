@@ -7,9 +7,10 @@ judged by samples.
 
 from __future__ import annotations
 
+import heapq
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from pytest_probe import frameworks
@@ -114,3 +115,15 @@ def _is_large(dump: Dump, record: Record, budget: float) -> bool:
         return False
     found = contraction(signatures.bind(api, call.args, call.kwargs))
     return found is not None and found.flops > budget
+
+
+def dealt(costs: Sequence[float], parts: int) -> list[int]:
+    """Which of so many parts (from 0) each thing goes to, so that parts cost about the same: the costliest that is left
+    goes to the cheapest part, and of equal ones the first. This is known as longest processing time first."""
+    found = [0] * len(costs)
+    heap = [(0.0, part) for part in range(parts)]
+    for place in sorted(range(len(costs)), key=lambda place: -costs[place]):
+        total, part = heap[0]
+        heapq.heapreplace(heap, (total + costs[place], part))
+        found[place] = part
+    return found

@@ -13,9 +13,9 @@ from pytest_probe.check.both_sides import BothSides, results
 from pytest_probe.check.reference_cache import CachedResult
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Leaf
+from pytest_probe.numerics.allowed_scale import root_mean_square
 from pytest_probe.numerics.arrays import blocks
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_floating, widen
-from pytest_probe.numerics.noise_ratio import root_mean_square
 from pytest_probe.numerics.ulp import alike
 from pytest_probe.user_errors import allowing_refusal
 

@@ -179,6 +179,11 @@ class Engines:
         place = self.reference_framework.device(self.request.reference_device, "--probe-reference-device").name
         return replace(FLOAT64, place=place)
 
+    @property
+    def float64_elsewhere(self) -> bool:
+        """Does float64 run on another device than the CPU? A feature's reference is what it is."""
+        return self.request.reference_by is None and self.reference.place != "cpu"
+
     def cached(self, case: Case) -> CachedResults | None:
         """What earlier runs kept of the case's reference side; None without a cache or a reference side, and for
         functions and calls that no record names."""

@@ -26,6 +26,7 @@ from pytest_probe.check.large.sampler import Sampler, compared_in_samples
 from pytest_probe.check.pair_metrics import baseline_metrics, crc
 from pytest_probe.check.perturbed import OutputRuns
 from pytest_probe.check.reference import other_reading
+from pytest_probe.check.reference_device import check_judged
 from pytest_probe.check.structure import (
     OutputPairs,
     PairedOutputs,
@@ -128,7 +129,6 @@ class Judging(Struct, frozen=True):
         """The verdicts of the pieces; None where both sides differ in structure, or the judge of the API looks at more
         than elements."""
         found: list[OutputPairs] = []
-        notes: tuple[str, ...] = ()
         for replay, actual in parts:
             promised = with_promises(OutputPairs(replay, {}, {}, ()), self.engines)
             pieces = Pieces.of(promised.replay, case.direction, actual, case.record.name)
@@ -136,11 +136,10 @@ class Judging(Struct, frozen=True):
             if sides is None or pieces is None:
                 return None
             found += sides
-            notes = pieces.notes
         given = {name: value for _, actual in parts for name, value in actual.items()}
         compared = PairedOutputs(found[0].replay, given, tuple(found))
         outputs, worst = self._outputs(case, compared)
-        return OutputVerdicts(outputs, worst, worst.replay, compared, notes)
+        return OutputVerdicts(outputs, worst, worst.replay, compared)
 
     def _places(self, case: Case, pieces: Pieces) -> tuple[OutputPairs, ...] | None:
         """Both sides where elements are judged: drawn ones, and if these pass the ones that stay open."""
@@ -222,6 +221,8 @@ class Judging(Struct, frozen=True):
         return tuple(output for _, outputs in judged for output in outputs), worst[0]
 
     def _by_sides(self, case: Case, sides: OutputPairs) -> tuple[OutputVerdict, ...]:
+        if self.engines.float64_elsewhere:
+            check_judged(sides, case.direction)
         try:
             judged = self._by_rule(case, sides, by_class=True)
         except UNREADABLE as error:

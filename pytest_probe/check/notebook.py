@@ -14,6 +14,9 @@ from pytest_probe.model.card import Verdicts
 from pytest_probe.registry import Registry
 from pytest_probe.system.text import one_of
 
+# What an argument may be, by the type of its default.
+_WORDS = {int: "a whole number", str: "a name", bool: "True or False", tuple: "a tuple of names"}
+
 
 def check(
     function: Callable[..., Any],
@@ -42,6 +45,11 @@ def check(
     for name, known in (*given, (request.get("standard", "auto"), tuple(registry.standards))):
         if name not in known:
             raise SettingsError("check", name, one_of(known, str(name)))
+    usual = RunRequest()
+    for name, value in request.items():
+        wanted = _WORDS.get(type(getattr(usual, name)))
+        if wanted is not None and not isinstance(value, type(getattr(usual, name))):
+            raise SettingsError(f"check: {name}", value, f"give {wanted}")
     checker = Checker(RunRequest(**request), registry)
     with checker.engines.settled():
         api = known_api(checker.engines, api or "")

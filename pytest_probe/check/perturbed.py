@@ -20,7 +20,7 @@ from pytest_probe.model.comparison import Evidence, RunKind
 from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Jitter, Kernel, Leaf, Steps, Way
-from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics import mean_errors
 from pytest_probe.numerics.arrays import PASS
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, numpy_dtype, widen
 from pytest_probe.user_errors import allowing_refusal
@@ -140,7 +140,7 @@ class PerturbedRuns:
             rounded, exact = self._runs("narrow_steps_perturbed", SAMPLES), self._runs("perturbed_narrow", SAMPLES)
             pairs = zip(rounded, exact, strict=False)
             found = [widen(one[name]) - widen(other[name]) for one, other in pairs if name in one and name in other]
-            self._rounding[name] = len(found) < SAMPLES or noise_ratio.scatters(np.stack(found))
+            self._rounding[name] = len(found) < SAMPLES or mean_errors.scatters(np.stack(found))
         return self._rounding[name]
 
     def _run(self, kind: RunKind, index: int, reference: Reference) -> dict[str, AnyArray] | None:

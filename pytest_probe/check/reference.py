@@ -23,6 +23,7 @@ from pytest_probe.check.prepare import (
     with_rounded_floats,
 )
 from pytest_probe.check.reference_cache import CachedResult, CachedResults, Keep, Made, kept_run, taken_run
+from pytest_probe.check.reference_device import has_several_results, note_of
 from pytest_probe.check.resolve import Resolved
 from pytest_probe.check.structure import (
     check_wide,
@@ -58,7 +59,7 @@ NEVER_CUT = frozenset(("random", "uninitialised", "factory", "scaled_products"))
 class ReferenceRuns(Struct, frozen=True):
     """Runs the calls that a case may be, in a way. memory is the bytes that may be taken, cached what earlier runs kept
     of the case. cuts: of a large call that can be cut only a corner is run. device_framework runs the device, where
-    that is another one."""
+    that is another one. elsewhere: float64 runs on another device than the CPU."""
 
     framework: Framework
     way: Way = FLOAT64
@@ -66,11 +67,14 @@ class ReferenceRuns(Struct, frozen=True):
     cached: CachedResults | None = None
     cuts: bool = False
     device_framework: Calls | None = None
+    elsewhere: bool = False
 
     def of(self, resolved: Resolved, device: Device) -> Reference:
         """The reference of a case. device is asked what it says where the reference raises. Raises Unsupported or
         HookFailed; NoReference where a function that another one is compared with raises, TooLarge before a run that
         would take too much memory."""
+        if self.elsewhere and has_several_results(resolved.candidates[0].name):
+            return replace(self, way=FLOAT64, elsewhere=False).of(resolved, device)
         corner = self._corner(resolved)
         if corner is not None:
             candidate = resolved.candidates[0]
@@ -95,6 +99,7 @@ class ReferenceRuns(Struct, frozen=True):
         widened, leaves = candidate.widened, resolved.candidates[0].arguments.tensors
         notes = (*resolved.notes, *candidate.notes, *(() if widened is None else widened.notes))
         casts = () if widened is None else tuple(widened.casts)
+        notes = (*notes, *((note_of(self.way),) if self.elsewhere else ()))
         given = {"way": self.way, "notes": notes, "demands": resolved.demands, "casts": casts, **further}
         return Reference(self.framework, candidate, resolved.call, leaves, run, wanted, **given)
 
@@ -137,7 +142,8 @@ class ReferenceRuns(Struct, frozen=True):
             advice = advice if "dtype" in message_of(error) else ""
             raise NoReference(f"the reference raised {exception_line(error)}{advice}") from error
         check_wide(run)
-        found = self._made(resolved, candidate, run, wanted, way=FLOAT64)
+        # Further runs are float64's, whatever a feature puts in the place of the first one.
+        found = self._made(resolved, candidate, run, wanted, way=replace(FLOAT64, place=self.way.place))
         if not run.outputs and not found.changed:
             raise NoReference("the reference returns nothing and changes no argument: there is nothing to judge")
         check_outputs_of_borders(found)

@@ -121,10 +121,15 @@ class CaseRunner(Struct, frozen=True):
 
     @property
     def _references(self) -> ReferenceRuns:
-        request = self.engines.request
-        framework = self.engines.reference_framework
+        engines = self.engines
         return ReferenceRuns(
-            framework, self.engines.reference, self._memory, self.cached, request.judges_parts, self.engines.framework
+            engines.reference_framework,
+            engines.reference,
+            self._memory,
+            self.cached,
+            engines.request.judges_parts,
+            engines.framework,
+            engines.float64_elsewhere,
         )
 
     @property

@@ -47,9 +47,10 @@ def run(arguments: argparse.Namespace) -> int:
     used = ""
     for name, module in frameworks.MODULES.items():
         default, lines = _framework(name)
-        used = used or (f"{default} by {module}" if default else "")
+        used = used or (f"the device {default}, by {module}" if default else "")
         print(printable("\n".join(f"{module if not place else '':<13} {line}" for place, line in enumerate(lines))))
-    print(f"kernels       {kernel_line()}; checks draw {'without' if kernel.compiled is None else 'with'} theirs")
+    draws = "without one" if kernel.compiled is None else "with one"
+    print(f"kernels       {kernel_line()}; checks draw random numbers {draws}")
     for extra, name in _EXTRAS.items():
         found = _version(name)
         hint = f": pip install 'pytest-probe[{extra}]'" if found == _MISSING else ""
@@ -71,7 +72,7 @@ def _version(name: str) -> str:
 def _framework(name: str) -> tuple[str, list[str]]:
     """The device that it would use, "" for none, and what is said of it."""
     if why := frameworks.unavailable(name):
-        return "", [why]
+        return "", [why.partition(", which ")[2] or why]
     try:
         found = frameworks.load(name)
         device = found.default_device()
@@ -87,4 +88,4 @@ def _device(framework: Framework, device: str) -> Iterator[str]:
     for name in dict.fromkeys((*framework.all_devices(device), "cpu")):
         modes = ", ".join(framework.allowed(name)) or "none"
         what = ", ".join(f"{key} {value}" for key, value in framework.hardware(name).items())
-        yield "; ".join(filter(None, (f"device {name}", what, f"modes: {modes}")))
+        yield "; ".join(filter(None, (f"device {name}", what, f"allowed modes: {modes}")))

@@ -224,6 +224,15 @@ class Frame(Struct, frozen=True):
         return f"{self.file}:{self.line} in {self.function}: {self.code.strip()}"
 
 
+def place_lines(frame: Frame | None, library: Frame | None, module: str) -> Iterator[str]:
+    """Where a call was made: the user's own line, that of a library, and the module; each where it is known."""
+    for words, found in (("called at", frame), ("through", library)):
+        if found is not None:
+            yield f"{words} {found.description}"
+    if module:
+        yield f"of the module {module}"
+
+
 def no_modules(entry: str) -> tuple[str, ...]:
     """Most formats tell of none."""
     return ()

@@ -207,9 +207,9 @@ class Steps(Struct, frozen=True):
     the call runs in its own dtypes, as under an autocast inside it, each kernel's results being float64's, rounded
     once; elsewhere: its kernels are an accelerator's, and which, seed their order of factors and of atomic additions,
     atomic: with such sums by an index; products: of 16-bit operands, also where the CPU has those in float32. kernels
-    run in the call's own dtypes; what they compute in float32 is not rounded to dtype. by_chance: a
-    value between two numbers of dtype becomes either neighbour. computed: what is rounded was computed in float32, and
-    is off by what seed draws. overflows: fine steps may lead beyond the dtype's range. order: sums are added in float32
+    run in the call's own dtypes; what they compute in float32 is not rounded to dtype. by_chance: a value between two
+    numbers of dtype becomes either neighbour. computed: what is rounded was computed in float32, and is off by what
+    seed draws. overflows: fine steps may lead beyond the dtype's range. order: sums are added in float32
     in that order, and functions are rounded correctly. places: only results of these numbers are rounded, counted from
     0 as the call makes them; None: all."""
 

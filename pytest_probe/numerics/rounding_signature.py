@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from pytest_probe.numerics.allowed_scale import root_mean_square
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray
-from pytest_probe.numerics.noise_ratio import root_mean_square
 
 # Limit for the RMS, as a multiple of the samples': two more roundings in each element multiply it by sqrt(2).
 SIZE_RMS = 2.0
@@ -44,7 +44,7 @@ def unlike_rounding(errors: AnyArray, samples: Sequence[AnyArray], values: AnyAr
 
     errors: in units of the scale of each element, finite, any shape. samples: the same of runs that round as a healthy
     device may, at least one. values: the reference, whose signs distinguish errors that grow from errors that shift.
-    size_rms: how many times the samples' RMS the errors' may be.
+    size_rms: how many times the samples' RMS the errors' may be: RMS(errors) <= size_rms max RMS(sample).
     """
     size = root_mean_square(np.abs(errors))
     if not size:
@@ -112,7 +112,7 @@ def direction(
 ) -> str:
     """Why errors have a direction, a mean shift or a mean scale, that rounding has not; "" where they have none.
     Arguments as of `unlike_rounding`; unit says in which the errors are given, mean_of how many times the samples' mean
-    theirs may be."""
+    theirs may be: |mean(w e)| <= mean_of max |mean(w sample)| + 6 standard errors, with w = 1 and w = sign(values)."""
     if errors.size < FEW_ELEMENTS:
         return ""
     signs = np.sign(values)
@@ -140,7 +140,7 @@ def _standard_error(errors: AnyArray) -> float:
 
 def place_of(errors: AnyArray, samples: Sequence[AnyArray], least: float = 0.0) -> str:
     """A row, a column, a tile, a tail or a parity class that errs more than the others, whose RMS counts as `least` at
-    least."""
+    least: its RMS over that of all is more than twice the most that it is in a sample, or than 1."""
     for word, groups in partitions(errors.shape):
         counts = np.bincount(groups)
         if counts.size < 2:
@@ -161,8 +161,8 @@ def _shares(errors: AnyArray, groups: AnyArray, counts: AnyArray, least: float =
 
 
 def partitions(shape: Sequence[int]) -> Iterator[tuple[str, AnyArray]]:
-    """Ways to group elements, each by a number for every element in order: along dimensions, rows of all leading ones,
-    chunks, parity and tiles. Groups of fewer than 4 elements say nothing."""
+    """Ways to group elements, each by a number for every element in order, of shape (size,): along dimensions, rows of
+    all leading ones, chunks, parity and tiles. Groups of fewer than 4 elements say nothing."""
     size = int(np.prod(shape, dtype=np.int64))
     order = np.arange(size)
     index = np.unravel_index(order, shape) if size and shape else ()

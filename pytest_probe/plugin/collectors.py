@@ -147,15 +147,9 @@ class ProbeFile(_OfDump):
         for record, direction, dtype in select(dump, self.probe.settings.selection, floating_dtypes):
             if apis is not None and f"{record.namespace}.{record.api}" not in apis:
                 continue
-            dtype_keyword = _recorded_dtype(dump, record) if asked and dtype is None else dtype
+            keyword = _recorded_dtype(dump, record) if asked and dtype is None else dtype
             item: ProbeItem = ProbeItem.from_parent(
-                self,
-                dump=dump,
-                record=record,
-                direction=direction,
-                dtype=dtype,
-                dtype_keyword=dtype_keyword,
-                question=question,
+                self, dump=dump, record=record, direction=direction, dtype=dtype, keyword=keyword, question=question
             )
             item.initialises = record.name in building
             yield item

@@ -242,7 +242,7 @@ class ProbeItem(NoticeItem):
         record: Record,
         direction: Direction,
         dtype: str | None,
-        dtype_keyword: str | None,
+        keyword: str | None,
         question: Question | None = None,
         **kwargs: Any,
     ) -> None:
@@ -258,9 +258,9 @@ class ProbeItem(NoticeItem):
         self.place: int | None = None
         # Does the call build the model? Such calls run last, and as one line where they pass.
         self.initialises = False
-        self.own_markers += _marks(record.namespace, record.api, direction, dtype_keyword)
-        if dtype_keyword is not None:
-            self.extra_keyword_matches = _keywords(dtype_keyword)
+        self.own_markers += _marks(record.namespace, record.api, direction, keyword)
+        if keyword is not None:
+            self.extra_keyword_matches = _keywords(keyword)
 
     def judge(self) -> Verdict:
         """The verdict with what the run's features say."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
@@ -57,18 +56,6 @@ def costs_of(groups: Iterable[Iterable[pytest.Item]]) -> list[float]:
     """Estimated milliseconds of each group."""
     costs = Costs()
     return [sum(costs.of(item.case) if isinstance(item, ProbeItem) else CASE for item in group) for group in groups]
-
-
-def dealt(costs: Sequence[float], parts: int) -> list[int]:
-    """Which of so many parts (from 0) each thing goes to, so that parts cost about the same: the costliest that is left
-    goes to the cheapest part, and of equal ones the first. This is known as longest processing time first."""
-    found = [0] * len(costs)
-    heap = [(0.0, part) for part in range(parts)]
-    for place in sorted(range(len(costs)), key=lambda place: -costs[place]):
-        total, part = heap[0]
-        heapq.heapreplace(heap, (total + costs[place], part))
-        found[place] = part
-    return found
 
 
 def deselect(config: pytest.Config, items: Sequence[pytest.Item]) -> None:

@@ -11,6 +11,9 @@ from pytest_probe.model.result import Result
 if TYPE_CHECKING:
     import pytest
 
+# Of a column: the longest name of a part, and two blanks.
+_WIDTH = max(map(len, PARTS)) + 2
+
 
 class Slowest:
     """The slowest cases so far: as many as count says, all where it is 0, none where it is None. least: the shortest
@@ -34,6 +37,11 @@ class Slowest:
         if not self._found:
             return
         reporter.write_sep("=", "slowest cases of the probe, in seconds")
-        reporter.write_line("".join(f"{name:>10}" for name in ("total", *PARTS)) + "  case")
+        reporter.write_line(_row("total", *PARTS, "case"))
         for duration, id, parts in sorted(self._found, reverse=True):
-            reporter.write_line("".join(f"{seconds:>10.3f}" for seconds in (duration, *parts)) + f"  {id}")
+            reporter.write_line(_row(*(f"{seconds:.3f}" for seconds in (duration, *parts)), id))
+
+
+def _row(*cells: str) -> str:
+    *numbers, case = cells
+    return "".join(f"{cell:>{_WIDTH}}" for cell in numbers) + f"  {case}"

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pytest_probe.model.dump import Dump, Frame
+from pytest_probe.model.dump import Dump, Frame, place_lines
 from pytest_probe.model.measurement import CaseTime, microseconds
 from pytest_probe.model.verdict import PASS_SELF, ArgumentRow, Diagnosis, Element, OutputVerdict, Verdict
 from pytest_probe.reports.tally import Tally, Worst
@@ -108,14 +108,11 @@ def failure(
             lines.append(f"  and {count(len(verdict.arguments) - len(rows), 'more argument')}, with -vv")
     for note in verdict.notes:
         lines += wrap(f"note: {note}", width=width)
-    if frame is not None or library is not None or module or saved or command:
+    places = list(place_lines(frame, library, module))
+    if places or saved or command:
         lines.append("")
-    if frame is not None:
-        lines += wrap(f"called at {frame.description}", width=width)
-    if library is not None:
-        lines += wrap(f"through {library.description}", width=width)
-    if module:
-        lines += wrap(f"of the module {module}", width=width)
+    for place in places:
+        lines += wrap(place, width=width)
     if saved:
         does = "prints what was saved" if verdict.replaced else "makes the call with the framework alone"
         lines.append(f"saved in {saved}; the .py next to it {does}")

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison, Standard
 from pytest_probe.model.verdict import OutputVerdict
-from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics import allowed_scale, noise_ratio
 from pytest_probe.numerics.arrays import same_bytes
 from pytest_probe.numerics.dtypes import AnyArray, float_format, round_to
 from pytest_probe.standards.noise import steps
@@ -54,18 +54,18 @@ def beside_written(standard: Standard, comparison: Comparison, verdict: OutputVe
 
 def _of_written(standard: Standard, comparison: Comparison, runs: Sequence[AnyArray]) -> OutputVerdict | None:
     """The verdict on an output that is what runs in the reference's own dtypes give, but for a few elements at ties."""
-    nearest = noise_ratio.nearest_run(comparison.actual, list(runs))
+    nearest = allowed_scale.nearest_run(comparison.actual, list(runs))
     beside = _beside(comparison, comparison.actual, nearest)
     found = standard.judge(beside)
     passed = replace(found, verdict="pass", reason=f"rounds to {comparison.case.rounds}, as the reference does")
     if found.verdict == "pass":
         return passed
-    spread = noise_ratio.spread_of(runs, comparison.expected, comparison.actual.dtype)
+    spread = allowed_scale.spread_of(runs, comparison.expected, comparison.actual.dtype)
     if found.verdict != "error" or found.standard != "noise" or spread is None:
         return None
     stage = decided(beside, found)
     beyond = stage.noise.ratios > stage.limits.largest
-    step = CROSSED * np.maximum(spread.size, noise_ratio.root_mean_square(spread.size))
+    step = CROSSED * np.maximum(spread.size, allowed_scale.root_mean_square(spread.size))
     with np.errstate(invalid="ignore"):
         crossed = beyond & (np.abs(comparison.actual.astype(nearest.dtype) - nearest) <= step)
     others = noise_ratio.noise_of_ratios(np.where(crossed, 0.0, stage.noise.ratios), nearest, stage.noise.undecided)

@@ -178,14 +178,21 @@ def test_a_program_that_raises_leaves_what_it_called(tmp_path: Path) -> None:
 def test_capture_reports_calls_size_and_folder_in_one_line(first_step: Recording) -> None:
     (dump,) = first_step.folder.glob("dumps/step0/*/dump.json")
     forwards = sum(name.endswith(".forward") for name in names(dump))
-    pattern = rf"pytest-probe: recorded {forwards} calls of 1 step, [\d.]+ kB, [\d.]+ s a step: dumps\n"
+    pattern = rf"pytest-probe: recorded {forwards} calls of 1 step, [\d.]+ kB and [\d.]+ s a step: dumps\n"
     assert re.fullmatch(pattern, first_step.process.stderr)
+
+
+def test_what_a_program_does_before_its_first_call_is_no_steps_time(tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text("import time, torch\ntime.sleep(3)\ntorch.ones(2)\ntorch.ones(2)\n")
+    found = re.search(r"([\d.]+) s a step", captured(tmp_path, "late.py").stderr)
+    assert found is not None
+    assert float(found[1]) < 2
 
 
 def test_after_the_first_of_several_steps_it_says_what_one_costs(three_steps: Recording) -> None:
     cost, recorded = three_steps.process.stderr.splitlines()
-    assert re.fullmatch(r"pytest-probe: [\d.]+ kB, [\d.]+ s a step; [\d.,]+ [GT]B free; 2 steps left", cost)
-    assert re.fullmatch(r"pytest-probe: recorded \d+ calls of 3 steps, [\d.]+ kB, [\d.]+ s a step: dumps", recorded)
+    assert re.fullmatch(r"pytest-probe: [\d.]+ kB and [\d.]+ s a step; [\d.,]+ [GT]B free; 2 steps left", cost)
+    assert re.fullmatch(r"pytest-probe: recorded \d+ calls of 3 steps, [\d.]+ kB and [\d.]+ s a step: dumps", recorded)
 
 
 @pytest.mark.parametrize(
@@ -346,7 +353,7 @@ def test_a_test_run_is_recorded_and_checked(pytester: pytest.Pytester, workers: 
     forwards = sum(each.endswith(".forward") for each in calls)
     processes = " in 2 processes" if workers else ""
     result.stdout.re_match_lines(
-        [rf"probe: recorded {forwards} calls of 1 step{processes}, .*B, .* s a step: .*dumps$"]
+        [rf"probe: recorded {forwards} calls of 1 step{processes}, .*B and .* s a step: .*dumps$"]
     )
     found = [name for dump in pytester.path.glob("dumps/step0/*/dump.json") for name in names(dump)]
     assert {"Tensor.add.0.forward", "Functional.gelu.0.forward", "Functional.gelu.0.backward"} <= set(found)
@@ -427,7 +434,7 @@ def test_an_estimate_says_what_each_task_takes_and_leaves_nothing(program: Path,
     calls = said[0].removesuffix(" of 1 step, in a step like this:")
     costs = {line.partition(":")[0]: line.partition(": ")[2] for line in said[1:4]}
     assert list(costs) == ["--task=structure", "--task=statistics", "--task=tensor"]
-    assert re.fullmatch(r"[\d.]+ kB, [\d.]+ s a step, room for [\d,]+ steps", costs["--task=tensor"])
+    assert re.fullmatch(r"[\d.]+ kB and [\d.]+ s a step, room for [\d,]+ steps", costs["--task=tensor"])
     assert said[4].endswith(" free")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["train.py"]
     for task, cost in zip(("structure", "statistics", "tensor"), costs.values(), strict=True):

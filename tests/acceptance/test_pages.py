@@ -4,19 +4,16 @@ The blocks of a page run in their order in one folder, which holds dump.json, gp
 my_kernels.py; those of docs/moving.md meet files of other tools as well. A block whose first line is a comment with a
 file's name becomes that file; a Python file is run by the commands that follow it, else here. `<!-- not run: REASON
 -->` and `<!-- exit status N -->` stand in the line before a block. A `text` block behind commands is what they print:
-each of its lines, numbers aside, "..." for what is left out.
+each of its lines, numbers aside, "..." for what is left out of the text or of a line.
 """
 
 from __future__ import annotations
 
-import gzip
 import importlib.util
 import json
 import re
-import runpy
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,10 +22,21 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from pytest_probe.cli import main
 from pytest_probe.frameworks import unavailable
 from tests.acceptance.conftest import backward, forward, tensor
-from tests.support.pages import PAGES, ROOT, Block, anchors, blocks, inline_commands, levels, links, without_comments
+from tests.support.pages import (
+    PAGES,
+    ROOT,
+    Block,
+    anchors,
+    blocks,
+    inline_commands,
+    levels,
+    links,
+    run_command,
+    without_comments,
+)
+from tests.support.tool_files import add_files_of_tools
 
 TRAIN = """
 import torch
@@ -67,19 +75,7 @@ def my_attention(q, k, v):
 class MyLayerNorm(torch.nn.LayerNorm):
     pass
 """
-DATA = ROOT / "tests" / "data"
 SOURCES = ("pytest_probe", "docs", "benchmarks", "kernel", "tests/acceptance", "tests/support", "tests/evidence")
-ARCHIVES = (
-    ("msprobe-8.3.3/overflow.tgz", ("step0", "overflow")),
-    ("ptdbg/compare-4.0.tgz", ("dev", "ptdbg/npu"), ("ref", "ptdbg/bench")),
-    ("ptdbg/checker-2023.tgz", ("random/step0", "checker2023")),
-    ("paddleapex/gpt_outputs.txz", ("gpt/bench", "paddleapex/bench")),
-    (
-        "paddleapex/gpt_times.txz",
-        ("gpt_times/float32", "paddleapex/float32"),
-        ("gpt_times/bfloat16", "paddleapex/bfloat16"),
-    ),
-)
 TANH, LAST = {"type": "str", "value": "tanh"}, {"type": "int", "value": -1}
 X, Y, WEIGHT = tensor(8, 16), tensor(8, 4), tensor(4, 16)
 ENTRIES = {
@@ -110,19 +106,6 @@ def folder(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
     return pytester.path
 
 
-def _add_files_of_tools(folder: Path) -> None:
-    """What the tools wrote, for torch, Paddle and MindSpore, under the names that docs/moving.md has."""
-    (folder / "msprobe").mkdir()
-    for name in ("dump.json", "stack.json"):
-        (folder / "msprobe" / name).write_bytes(gzip.decompress((DATA / f"msprobe-26.2.0/gpt/{name}.gz").read_bytes()))
-    shutil.copy(DATA / "mindspore/mlp.zip", folder / "mindspore.zip")
-    for archive, *places in ARCHIVES:
-        shutil.unpack_archive(DATA / archive, folder / "unpacked", "xztar" if archive.endswith(".txz") else "gztar")
-        for source, target in places:
-            (folder / target).parent.mkdir(exist_ok=True)
-            (folder / "unpacked" / source).rename(folder / target)
-
-
 def _page_cases() -> Iterator[Any]:
     """The pages with blocks that run; those in Chinese have the same blocks, as a test below says."""
     for page in PAGES:
@@ -141,7 +124,7 @@ def test_the_code_blocks_of_a_page_run_and_print_what_it_shows(
 ) -> None:
     found = blocks(page)
     if page.endswith("/moving.md"):
-        _add_files_of_tools(pytester.path)
+        add_files_of_tools(pytester.path)
     left_out = []
     for block, following in zip(found, [*found[1:], None], strict=True):
         if block.not_run:
@@ -152,7 +135,7 @@ def test_the_code_blocks_of_a_page_run_and_print_what_it_shows(
         if block.name:
             (pytester.path / block.name).write_text(block.text, encoding="utf-8")
         commands = _commands(block, following)
-        output = "".join(_run(command, block.exit_status, pytester, capfd) for command in commands)
+        output = "".join(run_command(command, block.exit_status, pytester, capfd) for command in commands)
         if commands and following is not None and following.language == "text" and following.follows:
             _assert_shown(following.text, output)
     if left_out:
@@ -174,28 +157,11 @@ def _commands(block: Block, following: Block | None) -> list[list[str]]:
     return [["pytest" if block.name.startswith("test_") else "python", block.name]]
 
 
-def _run(words: list[str], status: int, pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]) -> str:
-    """What a command prints. All but the shell's own run in this process: importing torch takes seconds."""
-    program, *args = words
-    if program == "pytest":
-        result = pytester.runpytest_inprocess(*args)
-        assert result.ret == status, words
-        return result.stdout.str() + result.stderr.str()
-    if program == "python":
-        runpy.run_path(str(pytester.path / args[0]), run_name="__main__")
-        return capfd.readouterr().out
-    if program == "pytest-probe":
-        assert main(args) == status, words
-        return "".join(capfd.readouterr())
-    done = subprocess.run(words, cwd=pytester.path, capture_output=True, text=True, timeout=60)
-    assert done.returncode == status, words
-    return done.stdout
-
-
 def _assert_shown(shown: str, output: str) -> None:
     printed = _words(output)
     for line in shown.splitlines():
-        assert line == "..." or _words(line) in printed, f"the page shows {line!r}, the command printed:\n{output}"
+        parts = [line] if _words(line) in printed else line.split("...")
+        assert all(_words(part) in printed for part in parts), f"the page shows {line!r}, printed was:\n{output}"
 
 
 def _words(text: str) -> str:

@@ -36,7 +36,7 @@ MISTYPED = {
     "--probe-compile=inducter": "--probe-compile*inducter*did you mean inductor*",
     "--probe-relations=bach": "--probe-relations: 'bach' cannot be used; give one of *did you mean batch?*",
     "--probe-mode=acc,tme": "--probe-mode: 'tme' cannot be used; *time*",
-    "--probe-standard=self --probe-self=wider,finit": "*did you mean finite*",
+    "--probe-standard=self --probe-self=wider-dtype,finit": "*did you mean finite*",
 }
 VALUES = {
     "--probe-dump=no.json": "--probe-dump: '*no.json' cannot be used; there is no such file or folder",
@@ -116,7 +116,7 @@ TOGETHER = {
     "--probe-save=failing": "--probe-save: 'failing' *; it needs another option: add --probe-out=DIR",
     "--probe-resume": "--probe-resume: True cannot be used; it needs another option: add --probe-out=DIR",
     "--probe-baseline-update": "--probe-baseline-update: True cannot be used; it needs another option: add *=FILE",
-    "--probe-self=wider": "--probe-self: 'wider' cannot be used; *--probe-standard=self",
+    "--probe-self=wider-dtype": "--probe-self: 'wider-dtype' cannot be used; *--probe-standard=self",
     "--probe-device=recorded --probe-inputs=generated": f"--probe-inputs: 'generated' cannot be used; {NO_DEVICE}",
     "--probe-device=recorded --probe-standard=self": "--probe-standard: 'self' * it needs a device, *",
     "--probe-device=recorded --probe-compile=eager": "--probe-compile*it needs a device*leave it out*",

@@ -174,10 +174,17 @@ def test_the_action_gates_a_dump_and_marks_what_fails(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("machine")
 def test_the_action_records_a_program(tmp_path: Path) -> None:
-    Path("train.py").write_text("import torch\nfor _ in range(int(__import__('sys').argv[1])): torch.ones(4).exp()\n")
-    done = run_action(tmp_path, capture="train.py 2")
+    Path("train.py").write_text("import torch\nfor _ in range(len(__import__('sys').argv[1])): torch.ones(4).exp()\n")
+    done = run_action(tmp_path, capture="train.py 'a b'", args="-k 'exp and\tforward' -q")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 cases, 4 pass" in done.stdout
+    assert "3 cases, 3 pass" in done.stdout
+
+
+@pytest.mark.usefixtures("machine")
+def test_the_action_refuses_a_quote_that_does_not_end(tmp_path: Path) -> None:
+    done = run_action(tmp_path, dump="dump.json", args="-k 'exp")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "quote" in done.stderr
 
 
 def test_the_repositorys_workflow_gives_the_action_inputs_that_it_has() -> None:

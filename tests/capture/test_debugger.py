@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
 import random
 import re
 import subprocess
@@ -436,7 +437,8 @@ def test_an_overflow_says_its_step_its_layer_and_its_line(tmp_path: Path) -> Non
     with pytest.raises(OverflowFound) as raised:
         model(-torch.ones(2))
     debugger.stop()
-    _, step, layer, line, command = str(raised.value).splitlines()
+    _, step, line, layer, command = str(raised.value).splitlines()
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
     assert (step, layer) == ("  in step 1", "  of the module 1")
     assert line.startswith(f"  called at {__file__}:")
     assert line.endswith(" in forward: return torch.log(x)")

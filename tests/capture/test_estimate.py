@@ -46,8 +46,8 @@ def test_lines_say_how_many_steps_have_room(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("pytest_probe.capture.estimate.free", lambda folder: 40_000_000_000)
     found = {"structure": Cost(3e6, 0.5), "tensor": Cost(1.2e9, 3.1)}
     assert list(lines(found, tmp_path)) == [
-        "--task=structure: 3.0 MB, 0.5 s a step",
-        "--task=tensor: 1.2 GB, 3.1 s a step, room for 33 steps",
+        "--task=structure: 3.0 MB and 0.5 s a step",
+        "--task=tensor: 1.2 GB and 3.1 s a step, room for 33 steps",
         "40 GB free",
     ]
 

@@ -19,7 +19,7 @@ class Terminal(io.StringIO):
 def test_a_terminal_has_one_line_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     monkeypatch.setattr(live, "_SECOND", 0.01)
-    with live.displayed(lambda: "12 calls of 1 step, 3 MB"):
+    with live.displayed(lambda: "12 calls of 1 step, 3 MB; 0 s"):
         time.sleep(0.3)
     text = terminal.getvalue()
     assert "pytest-probe: 12 calls of 1 step, 3 MB; 0 s\r" in text

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pytest_probe.check.cost import BACKWARD, CASE, ELEMENT, FLOP, SUMMED, TENSOR, Costs, sampled_cases
+from pytest_probe.check.cost import BACKWARD, CASE, ELEMENT, FLOP, SUMMED, TENSOR, Costs, dealt, sampled_cases
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Direction, Dump
 from pytest_probe.records import read_dump
@@ -73,3 +75,18 @@ def test_each_direction_of_what_is_above_the_budget(dump: Dump) -> None:
     assert sampled_cases([dump], Selection().admits, FLOPS - 1) == 2
     assert sampled_cases([dump], Selection(directions=("backward",)).admits, 1.0) == 1
     assert sampled_cases([dump], Selection().admits, math.inf) == 0
+
+
+def test_the_costliest_goes_to_the_cheapest_part() -> None:
+    assert dealt([1.0, 5.0, 2.0, 4.0], 2) == [0, 0, 1, 1]
+    assert dealt([1.0, 1.0, 1.0], 2) == [0, 1, 0]
+    assert dealt([3.0], 4) == [0]
+    assert dealt([], 2) == []
+
+
+@given(st.lists(st.floats(0.5, 100.0), min_size=1, max_size=50), st.integers(1, 8))
+def test_no_part_is_costlier_than_the_mean_by_more_than_one_thing(costs: list[float], parts: int) -> None:
+    found = dealt(costs, parts)
+    totals = [sum(cost for cost, place in zip(costs, found, strict=True) if place == part) for part in range(parts)]
+    assert max(totals) <= sum(costs) / parts + max(costs) + 1e-6
+    assert set(found) <= set(range(parts))

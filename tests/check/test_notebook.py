@@ -29,6 +29,8 @@ def scaled(x: torch.Tensor) -> torch.Tensor:
     [
         ({"standard": "nois"}, r"'nois' cannot be used; give one of .*did you mean noise\?"),
         ({"devise": "cpu"}, r"'devise' cannot be used; give one of .*did you mean device\?"),
+        ({"seed": "a"}, "check: seed: 'a' cannot be used; give a whole number"),
+        ({"allow": "tf32"}, "check: allow: 'tf32' cannot be used; give a tuple of names"),
     ],
 )
 def test_conditions_that_nobody_knows_are_refused(given: dict[str, Any], said: str) -> None:

@@ -33,7 +33,7 @@
 namespace {
 
 constexpr auto kDevice = c10::DeviceType::PrivateUse1;
-std::atomic<int64_t> waits{0}, launches{0}, copies{0};
+std::atomic<int64_t> waits{0}, launches{0}, copies{0}, sent{0}, received{0};
 bool reachable = false;
 thread_local int inside = 0;
 
@@ -160,6 +160,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool behind) 
   if (to.numel() == 0) return to;
   if (to.is_cpu() && !inside) ++(behind ? copies : waits);
   if (!to.is_cpu() && !inside) ++launches;
+  if (!inside && to.is_cpu() != from.is_cpu()) (to.is_cpu() ? received : sent) += to.nbytes();
   Open first(from), second(to);
   auto host = on_host(to);
   host.copy_(on_host(from));
@@ -285,6 +286,8 @@ TORCH_LIBRARY(pretend, m) {
   m.def("waits() -> int", []() -> int64_t { return waits.load(); });
   m.def("launches() -> int", []() -> int64_t { return launches.load(); });
   m.def("copies() -> int", []() -> int64_t { return copies.load(); });
+  m.def("sent() -> int", []() -> int64_t { return sent.load(); });
+  m.def("received() -> int", []() -> int64_t { return received.load(); });
   m.def("open() -> ()", []() { reachable = true; });
   m.def("fault(Tensor x) -> Tensor", fault);
 }

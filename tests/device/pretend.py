@@ -72,6 +72,18 @@ def copies() -> int:
     return found
 
 
+def sent() -> int:
+    """Bytes that were copied to the device."""
+    found: int = torch.ops.pretend.sent()
+    return found
+
+
+def received() -> int:
+    """Bytes that were copied from the device."""
+    found: int = torch.ops.pretend.received()
+    return found
+
+
 def launches() -> int:
     """How many kernels it started, convolutions not counted."""
     found: int = torch.ops.pretend.launches()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,3 +96,56 @@ def test_running_statistics_that_a_fallback_forgets(train: Train, device: pytest
     outcomes, failed, _ = check(device, train("cnn", "statistics").folder / "step1")
     assert failed == ["Functional.batch_norm.0.forward"]
     assert outcomes["passed"] > 30
+
+
+WRONG_FLOAT64 = {
+    "mm": "aten.mm(*args) * (1 + 1e-6 * (args[0].dtype is torch.float64))",
+    "exp": "aten.exp(args[0].float()).to(args[0].dtype)",
+}
+
+
+@pytest.mark.parametrize("name", WRONG_FLOAT64)
+def test_a_reference_on_a_device_whose_float64_is_wrong(name: str, device: pytest.Pytester) -> None:
+    """The cases are right, and their reference is there; what float64 is wrong for is skipped, and says why."""
+    x, y = (torch.randn(32, 32, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    calls = {
+        **entries("Torch.mm.0", torch.mm, x, y),
+        **entries("Torch.exp.0", torch.exp, x),
+        **entries("Torch.sort.0", torch.sort, x),
+    }
+    dump, there = write_dump(device.path, calls), f"--probe-reference-device={pretend.NAME}"
+    assert check(device, dump, there)[0] == {"passed": 3}
+    with_kernel(device, name, WRONG_FLOAT64[name])
+    outcomes, _, lines = check(device, dump, there, "-rs")
+    assert outcomes == {"passed": 2, "skipped": 1}
+    assert f"float64 on {pretend.NAME} gives other numbers than on the CPU: output.0" in lines
+    # Its float32 is right.
+    assert check(device, dump)[0] == {"passed": 3}
+
+
+COUNTED = """
+import sys
+sys.path.insert(0, {root!r})
+import torch
+from tests.device import pretend
+pretend.load({library!r})
+from pytest_probe.check import Checker, RunRequest
+from pytest_probe.registry import Registry
+
+x = torch.randn(2**12, 2**9)
+checker = Checker(RunRequest(device="pretend", reference_device="pretend"), Registry.default())
+for backward in (False, True):
+    before = pretend.received()
+    found = checker.compare(*2 * (lambda x: torch.softmax(x, -1),), [x], key="softmax", backward=backward)
+    print(found[-1].verdict, (pretend.received() - before) / x.numel())
+"""
+
+
+def test_bytes_that_come_back_of_a_reference_there(library: Path) -> None:
+    """Of a large call each element once as float32 and as float64, its argument, and samples of further runs."""
+    program = COUNTED.format(root=str(ROOT), library=str(library))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    (forward, received), (backward, both) = (line.split() for line in done.stdout.splitlines())
+    assert (forward, backward) == ("pass", "pass")
+    assert 16 <= float(received) < 32
+    assert float(both) < 90

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from pytest_probe.check import comparisons, judging, resolve, sources, structure
 from pytest_probe.check.large import cuts
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.numerics import arrays, noise_ratio
+from pytest_probe.numerics import arrays, mean_errors, noise_limits, noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
-from pytest_probe.numerics.noise_ratio import Bias
+from pytest_probe.numerics.mean_errors import Bias
 from pytest_probe.standards.noise import bias as biased
 from pytest_probe.standards.noise import edges, scales, stages, steps, summed_terms
 from pytest_probe.standards.noise.summed_terms import Terms
@@ -28,7 +28,7 @@ from tests.support.emulated import to_bits
 
 HALF, BRAIN = torch.float16, torch.bfloat16
 Tensor = torch.Tensor
-measure, biases, bias = noise_ratio.measure_noise, noise_ratio.biases, biased.bias
+measure, biases, bias = noise_ratio.measure_noise, mean_errors.biases, biased.bias
 ROTARY = KERNELS["rotary embedding, rounded between its steps"]
 
 
@@ -232,7 +232,7 @@ def without_bias(place: int) -> Off:
     def others(*args: Any) -> tuple[Bias, ...]:
         return tuple(Bias(0.0, 0.0) if index == place else bias for index, bias in enumerate(biases(*args)))
 
-    return noise_ratio, "biases", others
+    return mean_errors, "biases", others
 
 
 def no_result(comparison: Any, stage: Any) -> None:
@@ -253,7 +253,7 @@ def of_every_element(
     actual: AnyArray, rounded: AnyArray, center: AnyArray, expected: AnyArray, allowed: AnyArray
 ) -> tuple[Bias, ...]:
     shift = (widen(actual) - widen(rounded)) / allowed
-    return tuple(map(noise_ratio._bias, (shift, shift * np.sign(expected))))
+    return tuple(map(mean_errors._bias, (shift, shift * np.sign(expected))))
 
 
 def unlike_reference(comparison: Any, stage: Any, beside: AnyArray | None = None) -> str | None:
@@ -283,7 +283,7 @@ CLAUSES = (
     ),
     Clause(
         "fan-in", "sums of 16,384 terms one by one",
-        one_by_one, total, lambda: [normal(64, 16384)], ((noise_ratio, "FAN_IN_CAP", 1.0),), "pass", "warning",
+        one_by_one, total, lambda: [normal(64, 16384)], ((noise_limits, "FAN_IN_CAP", 1.0),), "pass", "warning",
         api="Torch.sum",
     ),
     Clause(
@@ -293,7 +293,8 @@ CLAUSES = (
     ),
     Clause(
         "fan-in counts 8 times at most", "a mean of a million, 0.006 % too large",
-        lambda x: x.mean() * 1.00006, torch.mean, lambda: [normal(2**20) + 1], ((noise_ratio, "FAN_IN_CAP", math.inf),),
+        lambda x: x.mean() * 1.00006, torch.mean, lambda: [normal(2**20) + 1],
+        ((noise_limits, "FAN_IN_CAP", math.inf),),
         "error", "pass", api="Torch.mean",
     ),
     Clause(
@@ -309,7 +310,7 @@ CLAUSES = (
     Clause(
         "equal terms count 64 times at most", "a sum of 4,096 equal terms, a quarter of one of them too large",
         lambda x: x.sum(1) + x[:, 0] / 4, total, lambda: [torch.full((64, 4096), 0.1)],
-        ((noise_ratio, "EQUAL_TERMS_CAP", math.inf),), "error", "pass", api="Torch.sum",
+        ((noise_limits, "EQUAL_TERMS_CAP", math.inf),), "error", "pass", api="Torch.sum",
     ),
     Clause(
         "a choice moves as far for smaller perturbations", "layer norm of four numbers near 10^6",
@@ -325,24 +326,24 @@ CLAUSES = (
     Clause(
         "few elements", "one sum of 1,000 terms one by one",
         one_by_one, total, lambda: [normal(1, 1000) + 1],
-        ((noise_ratio, "SMALL_SAMPLE", 0.0), (noise_ratio, "CHANCE", 0.0)), "pass", "warning", api="Torch.sum",
+        ((noise_limits, "SMALL_SAMPLE", 0.0), (noise_limits, "CHANCE", 0.0)), "pass", "warning", api="Torch.sum",
     ),
     Clause(
         "copies count once", "gelu of 2,048 copies of -3, 2,200 roundoffs too large as with AVX-512",
         lambda x: (F.gelu(x.double()) * (1 + 2200 * 2.0**-24)).float(), F.gelu, lambda: [torch.full((2048,), -3.0)],
-        ((noise_ratio, "for_copies", lambda limits, expected: limits),), "pass", "error", api="Functional.gelu",
+        ((noise_limits, "for_copies", lambda limits, expected: limits),), "pass", "error", api="Functional.gelu",
     ),
     Clause(
         "copies: numbers of their own count", "gelu of 2,000 numbers and 20 copies of one, 12 roundoffs too large",
         lambda x: (F.gelu(x.double()) * (1 + 12 * 2.0**-24)).float(), F.gelu,
         lambda: [torch.cat([normal(2000), torch.full((20,), -1.0)])],
-        ((noise_ratio, "for_copies", lambda limits, expected: replace(limits, rms=limits.largest)),), "error", "pass",
+        ((noise_limits, "for_copies", lambda limits, expected: replace(limits, rms=limits.largest)),), "error", "pass",
         api="Functional.gelu",
     ),
     Clause(
         "copies: twice at most", "silu of 1,000 copies of -7.25, 100 roundoffs too large",
         lambda x: F.silu(x) * (1 + 100 * 2.0**-24), F.silu, lambda: [torch.full((1000,), -7.25)],
-        ((noise_ratio, "COPIES_CAP", math.inf),), "error", "pass", api="Functional.silu",
+        ((noise_limits, "COPIES_CAP", math.inf),), "error", "pass", api="Functional.silu",
     ),
     Clause(
         "RMS of what is not zero", "matmul in 18 bits with four rows of 400 that are not zero",
@@ -359,24 +360,24 @@ CLAUSES = (
     ),
     Clause(
         "bias: either neighbour near a tie", "float16 quotients by 0.3 on another device",
-        divided, torch.div, multiples, ((noise_ratio, "biases", without_ties),), "pass", "error", api="Torch.div",
+        divided, torch.div, multiples, ((mean_errors, "biases", without_ties),), "pass", "error", api="Torch.div",
         place="other",
     ),
     Clause(
         "bias: t above 10", "bfloat16 matmul one by one, one rounding to the other side",
         sequential, torch.matmul, one_crossing,
-        ((noise_ratio, "BIAS_T", 0.0), ALONE), "pass", "error", api="Torch.matmul",
+        ((mean_errors, "BIAS_T", 0.0), ALONE), "pass", "error", api="Torch.matmul",
     ),
     Clause(
         "bias: equal elements count once", "the same for 200 copies of each row on another device, as of padding",
         lambda a, b: sequential(a[:16], b).repeat(200, 1), torch.matmul, padded,
-        ((noise_ratio, "biases", of_every_element), ALONE, IN_FULL), "pass", "error",
+        ((mean_errors, "biases", of_every_element), ALONE, IN_FULL), "pass", "error",
         api="Torch.matmul",
         place="other",
     ),
     Clause(
         "bias: 32 distinct values", "bfloat16 matmul of constants one by one",
-        sequential, torch.matmul, constants, ((noise_ratio, "BIAS_DISTINCT", 1),), "pass", "error", api="Torch.matmul",
+        sequential, torch.matmul, constants, ((mean_errors, "BIAS_DISTINCT", 1),), "pass", "error", api="Torch.matmul",
     ),
     Clause(
         "16-bit steps", "bfloat16 rotary embedding, rounded between its steps",

@@ -15,7 +15,7 @@ from pytest_probe.check.perturbed import Draw
 from pytest_probe.frameworks.torch import rounding
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import OutputVerdict
-from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics import allowed_scale, noise_limits, noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, float_format
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.noise import scales, stages
@@ -29,7 +29,7 @@ Tensor = torch.Tensor
 by_scales, measure, allowed, gap, move = (
     rule._by_scales,
     noise_ratio.measure_noise,
-    noise_ratio._allowed,
+    allowed_scale.allowed_by,
     noise_ratio._gap,
     perturbed.perturbed,
 )
@@ -283,7 +283,7 @@ def judged_by_parts() -> Off:
     return rule.NoiseStandard, "judge", by_parts
 
 
-NO_AMONG: Off = (noise_ratio, "among", lambda runs, dtype: None)
+NO_AMONG: Off = (allowed_scale, "among", lambda runs, dtype: None)
 
 CLAUSES = (
     Clause(
@@ -317,7 +317,7 @@ CLAUSES = (
     Clause(
         "limits of 16 and 4 among themselves", "the CPU's own matmul in TF32, K = 16,384",
         *2 * (narrow_only(own_tf32, torch.matmul),), product(16384),
-        ((scales, "LIMITS_AMONG_FLOAT32_RUNS", noise_ratio.Limits(math.inf, noise_ratio.RMS)),), "error", "pass",
+        ((scales, "LIMITS_AMONG_FLOAT32_RUNS", noise_limits.Limits(math.inf, noise_limits.RMS)),), "error", "pass",
         api="Torch.matmul",
     ),
     Clause(
@@ -374,32 +374,32 @@ CLAUSES = (
     ),
     Clause(
         "u_c |R|", "cos of small x, one float32 below",
-        cos_below, torch.cos, lambda: [torch.linspace(1e-6, 1e-5, 100)], ((noise_ratio, "_allowed", no_roundoff),),
+        cos_below, torch.cos, lambda: [torch.linspace(1e-6, 1e-5, 100)], ((allowed_scale, "allowed_by", no_roundoff),),
         "pass", "error", api="Torch.cos",
     ),
     Clause(
         "half the smallest subnormal", "float32 exp cut to subnormal numbers",
         narrow_only(cut_exp, torch.exp), torch.exp, lambda: [torch.linspace(-103, -90, 5000)],
-        ((noise_ratio, "_allowed", no_subnormal),), "pass", "error", api="Torch.exp",
+        ((allowed_scale, "allowed_by", no_subnormal),), "pass", "error", api="Torch.exp",
     ),
     Clause(
         "not the smallest normal", "zeros for float16 gradients of 1e-6",
-        Lost.apply, lambda x: x * 1e-6, lambda: [normal(100, dtype=HALF)], ((noise_ratio, "_allowed", a_normal),),
+        Lost.apply, lambda x: x * 1e-6, lambda: [normal(100, dtype=HALF)], ((allowed_scale, "allowed_by", a_normal),),
         "error", "pass", api="Torch.mul", backward=True,
     ),
     Clause(
         "c = 1/2", "convolution by FFT of a signal with an empty half",
-        fft_convolution, convolution, half_empty, ((noise_ratio, "FLOOR", 0.0),), "pass", "error",
+        fft_convolution, convolution, half_empty, ((allowed_scale, "FLOOR", 0.0),), "pass", "error",
     ),
     Clause(
         "c = 0 element by element", "naive log1p",
         narrow_only(lambda x: torch.log(1 + x), torch.log1p), torch.log1p, decades(6),
-        ((stages, "floor_of", lambda comparison: noise_ratio.FLOOR),), "error", "pass", api="Torch.log1p",
+        ((stages, "floor_of", lambda comparison: allowed_scale.FLOOR),), "error", "pass", api="Torch.log1p",
     ),
     Clause(
         "c = 0 element by element", "naive expm1",
         narrow_only(lambda x: torch.exp(x) - 1, torch.expm1), torch.expm1, decades(1),
-        ((stages, "floor_of", lambda comparison: noise_ratio.FLOOR),), "error", "pass", api="Torch.expm1",
+        ((stages, "floor_of", lambda comparison: allowed_scale.FLOOR),), "error", "pass", api="Torch.expm1",
     ),
     Clause(
         "steps are computed before they are rounded", "gradient of float16 layer_norm's weight, torch's own kernel",

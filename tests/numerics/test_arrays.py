@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.numerics import arrays, noise_ratio
+from pytest_probe.numerics import allowed_scale, arrays, noise_ratio
 from pytest_probe.numerics.arrays import (
     BLOCK,
     PASS,
@@ -83,7 +83,7 @@ def test_noise_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch, values: Any
     for size in (PASS, 10**9):
         monkeypatch.setattr(arrays, "PASS", size)
         with np.errstate(all="ignore"):
-            spread = noise_ratio.spread_of(runs, values, dtype)
+            spread = allowed_scale.spread_of(runs, values, dtype)
             noise = noise_ratio.measure_noise(
                 actual, values, spread, dtype=dtype, roundoff=2.0**-24, floor=0.5, still=still
             )

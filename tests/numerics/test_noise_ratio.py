@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import ml_dtypes
@@ -8,24 +7,14 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pytest_probe.numerics import noise_ratio
-from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.numerics.noise_ratio import Limits, Noise, Poles, Spread
+from pytest_probe.numerics import allowed_scale, noise_ratio
+from pytest_probe.numerics.allowed_scale import Poles, Spread
+from pytest_probe.numerics.noise_limits import Limits
+from pytest_probe.numerics.noise_ratio import Noise
+from tests.numerics.test_allowed_scale import spread_of, torn
 
 INF, NAN = np.inf, np.nan
 U = 2.0**-24
-
-
-def spread_of(*sizes: float) -> Spread:
-    return Spread.of(np.array(sizes))
-
-
-def torn(sizes: Any, below: Any, above: Any = False, lost: Any = False) -> Spread:
-    """Runs disagree on finiteness where one is -inf, inf or NaN."""
-    size, low = np.asarray(sizes), np.asarray(below)
-    high = np.broadcast_to(np.asarray(above), low.shape)
-    nan = np.broadcast_to(np.asarray(lost), low.shape)
-    return Spread(size, low | high | nan, high, low, nan)
 
 
 def ratios(
@@ -36,116 +25,12 @@ def ratios(
     return noise_ratio.measure_noise(values, wide, spread, dtype=dtype, roundoff=roundoff, floor=0.5)
 
 
-# Limits
-
-
-@pytest.mark.parametrize(
-    ("asked", "largest", "rms"),
-    [
-        ({"elementwise": False, "fan_in": 1, "count": 49}, 64.0, 16.0),
-        ({"elementwise": True, "fan_in": 1, "count": 49}, 16.0, 4.0),
-        ({"elementwise": False, "fan_in": 1024, "count": 49}, 64.0, 16.0),
-        ({"elementwise": False, "fan_in": 4096, "count": 49}, 128.0, 32.0),
-        ({"elementwise": False, "fan_in": 65536, "count": 49}, 512.0, 128.0),
-        ({"elementwise": False, "fan_in": 10**7, "count": 49}, 512.0, 128.0),
-        ({"elementwise": False, "fan_in": 9, "count": 49, "winograd": True}, 512.0, 64.0),
-        ({"elementwise": False, "fan_in": 9, "count": 49, "factor": 2.0}, 128.0, 32.0),
-        ({"elementwise": False, "fan_in": 64, "count": 49, "equal_terms": True}, 256.0, 64.0),
-        ({"elementwise": False, "fan_in": 10**6, "count": 49, "equal_terms": True}, 4096.0, 1024.0),
-        ({"elementwise": False, "fan_in": 1, "count": 0}, 64.0, 64.0),
-        ({"elementwise": True, "fan_in": 1, "count": 1}, 16.0, 16.0),
-    ],
-)
-def test_limits(asked: dict[str, Any], largest: float, rms: float) -> None:
-    assert noise_ratio.limits_for(**asked) == Limits(largest, rms)
-
-
-@pytest.mark.parametrize(
-    ("expected", "rms"),
-    [
-        ([3.0] * 2, 16.0),  # one error of its own: 2 (1 + 7)
-        ([3.0] * 49, 8.0),  # and at most twice 2 (1 + 1)
-        (np.arange(1.0, 50.0), 4.0),  # 49 of their own: as they were
-        (np.repeat([1.0, 2.0, 3.0, 5.0], 4), 9.0),  # four: 2 (1 + 7 / 2)
-        ([1.0, 1.0 + 2.0**-40], 16.0),  # one in float32
-        ([0.0, np.nan, np.inf], 2 * (1 + 7 / 2**0.5)),  # nothing to count
-        (np.full(2, 1 + 1j), 16.0),
-    ],
-)
-def test_copies_count_once(expected: Any, rms: float) -> None:
-    values = np.asarray(expected)
-    count = int(np.count_nonzero(values))
-    limits = noise_ratio.limits_for(elementwise=True, fan_in=1, count=count)
-    found = noise_ratio.for_copies(limits, values)
-    assert found.largest == 16.0
-    assert found.rms == pytest.approx(rms)
-
-
 def test_a_ratio_on_the_limit_is_within() -> None:
     limits = Limits(64.0, 8.0)
     assert Noise(np.zeros(1), 64.0, 8.0, 1, 0).within(limits)
     assert not Noise(np.zeros(1), 64.1, 8.0, 1, 0).within(limits)
     assert not Noise(np.zeros(1), 64.0, 8.1, 1, 0).within(limits)
     assert not Noise(np.zeros(1), NAN, NAN, 1, 0).within(limits)
-
-
-# Spreads
-
-
-def test_scatter_is_the_largest_deviation_of_any_run() -> None:
-    runs = [np.array([1.0, 2.5]), np.array([1.25, 2.0])]
-    found = noise_ratio.spread_of(runs, np.array([1.0, 2.0]), "float32")
-    assert found is not None
-    assert found.size.tolist() == [0.25, 0.5]
-    assert not found.disagree.any()
-
-
-def test_without_runs_there_is_no_spread() -> None:
-    assert noise_ratio.spread_of([], np.array([1.0]), "float32") is None
-    assert noise_ratio.among([np.array([1.0])], "float32") is None
-
-
-@pytest.mark.parametrize(
-    ("run", "expected", "size", "torn"),
-    [
-        (INF, INF, 0.0, False),
-        (NAN, NAN, 0.0, False),
-        (-INF, INF, 0.0, True),
-        (NAN, INF, 0.0, True),
-        (NAN, 1.0, 0.0, True),
-        (INF, 1.0, 0.0, True),
-        (1.0, NAN, 0.0, True),
-    ],
-)
-def test_a_run_that_disagrees_on_finiteness_tears(run: float, expected: float, size: float, torn: bool) -> None:
-    found = noise_ratio.spread_of([np.array([run])], np.array([expected]), "float32")
-    assert found is not None
-    assert (found.size.tolist(), found.disagree.tolist()) == ([size], [torn])
-
-
-def test_a_torn_element_keeps_what_the_other_runs_show() -> None:
-    found = noise_ratio.spread_of([np.array([NAN]), np.array([1.5])], np.array([1.0]), "float32")
-    assert found is not None
-    assert (found.size.tolist(), found.disagree.tolist()) == ([0.5], [True])
-
-
-def test_beyond_the_range_only_what_falls_back_into_it_deviates() -> None:
-    expected = np.array([70000.0, 70000.0, 1.0])
-    found = noise_ratio.spread_of([np.array([60000.0, 69000.0, 1.5])], expected, "float16")
-    assert found is not None
-    assert found.size.tolist() == [65504.0 - 60000.0, 0.0, 0.5]
-
-
-def test_complex_runs_deviate_by_modulus() -> None:
-    found = noise_ratio.spread_of([np.array([4 + 5j])], np.array([1 + 1j]), "complex64")
-    assert found is not None
-    assert found.size.tolist() == [5.0]
-
-
-def test_among_takes_the_widest_pair() -> None:
-    found = noise_ratio.among([np.array([1.0, 0.0]), np.array([1.5, 0.25]), np.array([0.75, 0.0])], "float32")
-    assert found is not None
-    assert found.size.tolist() == [0.75, 0.25]
 
 
 @pytest.mark.parametrize(("expected", "lost", "excused"), [(1e60, True, 1), (1e60, False, 0), (1e20, True, 0)])
@@ -155,84 +40,15 @@ def test_nan_of_an_overflow(expected: float, lost: bool, excused: int) -> None:
     assert (found.undecided, found.largest) == (excused, 0.0 if excused else INF)
 
 
-def test_joined_is_the_larger_of_both() -> None:
-    one, other = spread_of(1.0, 4.0), torn([3.0, 2.0], [False, True])
-    both = one.joined(other)
-    assert (both.size.tolist(), both.disagree.tolist()) == ([3.0, 4.0], [False, True])
-    assert one.joined(None) is one
-
-
-def test_pooled_takes_the_largest_among_eight_neighbours_on_either_side() -> None:
-    size = np.zeros(40)
-    size[20] = 7.0
-    found = noise_ratio.pooled(torn(size, size > 1), np.arange(40.0))
-    assert np.flatnonzero(found.size).tolist() == list(range(12, 29))
-    assert np.flatnonzero(found.disagree).tolist() == [20]
-
-
-def test_pooled_leaves_out_what_is_twice_as_large_or_half() -> None:
-    order = np.array([-8.0, -3.0, 0.0, 0.5, 1.0, 2.0, 3.0, 8.0])
-    found = noise_ratio.pooled(Spread.of(np.array([9.0, 3.0, 0.25, 1.0, 2.0, 4.0, 5.0, 8.0])), order)
-    assert found.size.tolist() == [9.0, 5.0, 0.25, 2.0, 4.0, 5.0, 5.0, 9.0]
-
-
-def test_pooled_goes_by_the_order_and_keeps_the_shape() -> None:
-    size = np.zeros((2, 20))
-    size[0, 0] = 1.0
-    found = noise_ratio.pooled(torn(size, size > 1), np.arange(40.0)[::-1].reshape(2, 20))
-    assert found.size.shape == (2, 20)
-    assert np.flatnonzero(found.size).tolist() == list(range(9))
-
-
-def test_pooled_leaves_a_single_element_alone() -> None:
-    one = spread_of(3.0)
-    assert noise_ratio.pooled(one, np.zeros(1)) is one
-
-
-# The allowed scale
-
-
-def scale(expected: Any, spread: Spread | None = None, dtype: Any = "float32", floor: float = 0.5) -> AnyArray:
-    return noise_ratio.scale(np.asarray(expected), spread, dtype=dtype, roundoff=U, floor=floor)
-
-
-def test_scale_is_a_roundoff_of_the_reference_without_runs() -> None:
-    assert scale([1.0, -2.0]).tolist() == [U, 2 * U]
-
-
-def test_scale_does_not_fall_below_half_the_smallest_subnormal() -> None:
-    assert scale([0.0]).tolist() == [2.0**-150]
-    assert scale([0.0], dtype="float16").tolist() == [2.0**-25]
-    assert scale([0.0], dtype="float64").tolist() == [2.0**-1074]
-
-
-def test_scale_takes_the_spread_and_half_its_root_mean_square() -> None:
-    assert scale([0.0, 0.0, 0.0, 0.0], spread_of(0.0, 0.0, 0.0, 4.0)).tolist() == [1.0, 1.0, 1.0, 4.0]
-    assert scale([0.0, 0.0], spread_of(0.0, 4.0), floor=0.0).tolist() == [2.0**-150, 4.0]
-
-
-def test_scale_is_bounded_where_the_reference_overflows() -> None:
-    assert scale([1e6, INF], dtype="float16").tolist() == [65504.0 * U, 65504.0 * U]
-
-
-def test_root_mean_square_does_not_overflow() -> None:
-    assert noise_ratio.root_mean_square(np.array([3e200, 4e200])) == pytest.approx(12.5**0.5 * 1e200)
-    assert noise_ratio.root_mean_square(np.array([])) == 0.0
-    assert noise_ratio.root_mean_square(np.zeros(3)) == 0.0
-
-
 def test_elements_of_a_sample_count_as_many_as_they_stand_for() -> None:
     weights = np.array([7.0, 1.0])
-    assert noise_ratio.root_mean_square(np.array([1.0, 3.0]), weights) == pytest.approx(2**0.5)
+    assert allowed_scale.root_mean_square(np.array([1.0, 3.0]), weights) == pytest.approx(2**0.5)
     found = noise_ratio.noise_of_ratios(np.array([1.0, 3.0]), np.ones(2), 0, weights)
     assert (found.largest, found.count) == (3.0, 8)
     assert found.rms == pytest.approx(2**0.5)
     spread, expected = spread_of(1.0, 3.0), np.array([0.0, 1.0])
-    scale = noise_ratio.scale(expected, spread, dtype="float32", roundoff=U, floor=1.0, weights=weights)
+    scale = allowed_scale.scale(expected, spread, dtype="float32", roundoff=U, floor=1.0, weights=weights)
     assert scale.tolist() == [pytest.approx(2**0.5), 3.0]
-
-
-# Ratios
 
 
 def test_half_an_ulp_is_granted() -> None:
@@ -371,7 +187,7 @@ def test_where_runs_are_torn_the_device_may_disagree_on_finiteness_too() -> None
 def test_in_place_of_an_infinity_or_nan_stands_what_a_run_has(
     expected: float, run: float, actual: float, right: bool
 ) -> None:
-    spread = noise_ratio.spread_of([np.array([run, 1.0])], np.array([expected, 1.0]), "float16")
+    spread = allowed_scale.spread_of([np.array([run, 1.0])], np.array([expected, 1.0]), "float16")
     own = actual == expected or (np.isnan(actual) and np.isnan(expected))
     assert (ratios([actual, 1.0], [expected, 1.0], spread, dtype="float16").largest == 0) == (own or right)
 
@@ -384,114 +200,5 @@ def test_where_runs_are_torn_finite_values_are_judged() -> None:
 
 def test_an_overflowing_element_says_nothing_about_the_others() -> None:
     expected = np.array([1.0, 1e200])
-    found = noise_ratio.spread_of([np.array([1.0, 1.1e200])], expected, "float32")
+    found = allowed_scale.spread_of([np.array([1.0, 1.1e200])], expected, "float32")
     assert ratios([1.5, INF], expected, found).largest == 2.0**24 * (0.5 - 2.0**-24)
-
-
-# Biases
-
-
-def biases(actual: AnyArray, rounded: AnyArray) -> tuple[noise_ratio.Bias, ...]:
-    exact = rounded.astype(np.float64)
-    return noise_ratio.biases(actual, rounded, exact, exact, np.full(actual.shape, 2.0**-24))
-
-
-def test_a_shift_shows_in_the_first_a_scaling_in_the_second() -> None:
-    rounded = np.concatenate([np.arange(1.0, 51.0), -np.arange(1.0, 51.0)]).astype(np.float32)
-    shift, away = biases(rounded + np.float32(1.0), rounded)
-    assert (shift.effect, shift.t) == (2.0**24, INF)
-    assert away.effect == 0.0
-    shift, away = biases(rounded + np.sign(rounded), rounded)
-    assert shift.effect == 0.0
-    assert away.effect == 2.0**24
-
-
-def test_fewer_than_32_distinct_values_have_no_bias() -> None:
-    rounded = np.repeat(np.arange(1.0, 32.0), 10).astype(np.float32)
-    assert biases(rounded + np.float32(1), rounded) == ()
-    rounded = np.repeat(np.arange(1.0, 33.0), 10).astype(np.float32)
-    assert len(biases(rounded + np.float32(1), rounded)) == 2
-
-
-@pytest.mark.parametrize(("rows", "told"), [(1, 0), (31, 0), (32, 2)])
-def test_what_one_error_takes_to_the_next_number_counts_as_one(rows: int, told: int) -> None:
-    """Whole numbers less the logarithm of a row's sum lie as far from the border between two float16 numbers."""
-    logs = np.linspace(0.1, 0.4, rows)[:, None]
-    exact = 1024.0 + np.arange(100) - logs
-    rounded = np.rint(exact).astype(np.float16)
-    found = noise_ratio.biases(rounded - np.float16(1), rounded, exact, exact, np.full(exact.shape, 2.0**-24))
-    assert len(found) == told
-
-
-def test_an_exact_output_has_no_bias() -> None:
-    rounded = np.arange(100.0, dtype=np.float32)
-    assert biases(rounded, rounded) == ()
-
-
-def test_what_is_not_finite_is_left_out_of_a_bias() -> None:
-    rounded = np.concatenate([np.arange(1.0, 41.0), [INF, NAN]]).astype(np.float32)
-    actual = rounded.copy()
-    actual[:40] += 1
-    shift, _ = biases(actual, rounded)
-    assert shift.effect == 2.0**24
-
-
-def test_a_bias_needs_both_effect_and_significance() -> None:
-    assert noise_ratio.Bias(9.0, 11.0).beyond(8.0)
-    assert not noise_ratio.Bias(9.0, 9.0).beyond(8.0)
-    assert not noise_ratio.Bias(7.0, 11.0).beyond(8.0)
-
-
-def test_the_nearest_run_of_each_element() -> None:
-    """inf and NaN are nearest to themselves; the first run stands where none is nearer."""
-    actual = np.array([1.0, 4.0, np.inf, np.nan, 2.0])
-    runs = [np.array([3.0, 3.5, 7.0, 7.0, 1.0]), np.array([1.5, 5.0, np.inf, np.nan, 3.0])]
-    found = noise_ratio.nearest_run(actual, runs)
-    assert np.array_equal(found, [1.5, 3.5, np.inf, np.nan, 1.0], equal_nan=True)
-
-
-def test_errors_that_scatter_and_errors_that_stay() -> None:
-    """Eight samples: rounding is drawn anew in each, a fault is there in all."""
-    errors = np.random.default_rng(0).standard_normal((8, 1000))
-    assert noise_ratio.scatters(errors)
-    assert noise_ratio.scatters(np.zeros((8, 10)))
-    assert not noise_ratio.scatters(errors + 3.0)
-    errors[:, 17] += 50.0
-    assert not noise_ratio.scatters(errors)
-
-
-@pytest.mark.parametrize("count", [2, 4, 10, 20, 100, 1000])
-def test_normal_errors_are_beyond_chance_in_less_than_one_output_of_a_million(count: int) -> None:
-    """Half of a chi-square variable of an even number of degrees is beyond h as a Poisson variable of mean h is below
-    half that number."""
-    half = count * noise_ratio.by_chance(count) ** 2 / 2
-    terms = [k * math.log(half) - half - math.lgamma(k + 1) for k in range(count // 2)]
-    assert sum(map(math.exp, terms)) < 1e-6
-
-
-def test_one_normal_error_is_beyond_chance_in_one_output_of_a_million() -> None:
-    assert math.erfc(noise_ratio.by_chance(1) / math.sqrt(2)) < 1e-6
-
-
-def test_limits_of_correlated_elements_are_those_of_fewer_and_never_closer() -> None:
-    limits = noise_ratio.limits_for(elementwise=False, fan_in=1, count=10_000)
-    assert noise_ratio.for_correlated(limits, 10_000, 10_000) == limits
-    assert noise_ratio.for_correlated(limits, 10_000, 100).rms == pytest.approx(8 * 1.39)
-    assert noise_ratio.for_correlated(limits, 10_000, 0.5).rms == pytest.approx(8 * 4.9)
-    assert noise_ratio.for_correlated(limits, 10_000, 0.5).largest == limits.largest
-
-
-@pytest.mark.parametrize(
-    ("ratios", "wanted"),
-    [
-        ([1.0, 2.0], 6.0),
-        ([9.0, 0.0], 4.0 * 2.0**0.5),
-        ([3.0, 3.0, 30.0], 30.0**0.5),
-        ([9.0, NAN, 9.0, INF], 4.0),
-        ([], 6.0),
-    ],
-    ids=["below both limits", "one decides the RMS", "the rest", "of finite ones", "none"],
-)
-def test_ratios_are_cut_where_the_rms_is_the_limit(ratios: list[float], wanted: float) -> None:
-    found = noise_ratio.cap(np.array(ratios), Limits(6.0, 4.0))
-    assert found == pytest.approx(wanted, rel=1e-12)

@@ -11,7 +11,7 @@ from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import Diagnosis, OutputVerdict, Verdict
 from pytest_probe.reports.groups import MAX_GROUPS, GroupMember, Groups, group_of
 
-STEPS = "random errors of 2^-13 of its size, as of operands that are rounded to about 11 bits"
+STEPS = "errors of 2^-13 of its size to either side, as large as those of operands with about 11 bits"
 
 
 def failed(

@@ -45,9 +45,9 @@ def _written(count: int | None, least: float = 0.0) -> list[str]:
 def test_the_slowest_come_first_and_those_without_parts_are_left_out() -> None:
     assert _written(2) == [
         "slowest cases of the probe, in seconds",
-        "     total    inputs    device reference      runs     judge  case",
-        "     2.000     0.000     0.000     0.500     0.000     1.000  dump.json::Torch.exp.1.forward",
-        "     1.000     0.000     0.000     0.250     0.000     0.500  dump.json::Torch.exp.2.forward",
+        "      total     inputs     device  reference       runs      judge  case",
+        "      2.000      0.000      0.000      0.500      0.000      1.000  dump.json::Torch.exp.1.forward",
+        "      1.000      0.000      0.000      0.250      0.000      0.500  dump.json::Torch.exp.2.forward",
     ]
 
 

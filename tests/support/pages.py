@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+import runpy
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from msgspec import Struct, structs
+
+from pytest_probe.cli import main
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = {
@@ -73,6 +78,38 @@ def inline_commands(page: str) -> list[str]:
     return sorted(" ".join(command.split()) for command in found)
 
 
+class CommandRow(Struct, frozen=True):
+    """A row of a table of commands: what another tool's is called, and the code in the cell of ours."""
+
+    left: str
+    spans: tuple[str, ...]
+
+    @property
+    def commands(self) -> list[str]:
+        """Those that a shell runs."""
+        return [span for span in self.spans if span.startswith(("pytest ", "pytest-probe "))]
+
+    @property
+    def options(self) -> list[str]:
+        """What stands for options of a command."""
+        return [span for span in self.spans if span.startswith("-")]
+
+
+def command_rows(page: str) -> list[CommandRow]:
+    """The rows of the tables whose second column is ours."""
+    rows: list[CommandRow] = []
+    ours = False
+    for line in PAGES[page].read_text(encoding="utf-8").splitlines():
+        if not line.startswith("|"):
+            ours = False
+            continue
+        left, right = (cell.strip() for cell in line.strip("|").split("|")[:2])
+        if ours and not left.startswith("-"):
+            rows.append(CommandRow(left, tuple(re.findall(r"`([^`]+)`", right))))
+        ours = ours or right == "pytest-probe"
+    return rows
+
+
 def levels(page: str) -> list[int]:
     """The levels of a page's headings, in their order."""
     prose = _FENCE.sub("", PAGES[page].read_text(encoding="utf-8"))
@@ -90,3 +127,21 @@ def links(page: str) -> list[str]:
     """The targets of a page's links that lie in this repository."""
     found = [link["target"] for link in _LINK.finditer(_FENCE.sub("", PAGES[page].read_text(encoding="utf-8")))]
     return [target for target in found if "://" not in target]
+
+
+def run_command(words: list[str], status: int, pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]) -> str:
+    """What a command prints. All but the shell's own run in this process: importing torch takes seconds."""
+    program, *args = words
+    if program == "pytest":
+        result = pytester.runpytest_inprocess(*args)
+        assert result.ret == status, words
+        return result.stdout.str() + result.stderr.str()
+    if program == "python":
+        runpy.run_path(str(pytester.path / args[0]), run_name="__main__")
+        return capfd.readouterr().out
+    if program == "pytest-probe":
+        assert main(args) == status, words
+        return "".join(capfd.readouterr())
+    done = subprocess.run(words, cwd=pytester.path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == status, words
+    return done.stdout

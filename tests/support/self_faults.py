@@ -104,7 +104,7 @@ class Fault(Struct, frozen=True):
     dtypes: tuple[torch.dtype, ...] = ALL
     alone: bool = False
     direction: str = "forward"
-    asked: tuple[str, ...] = ("wider", "cpu", "smooth", "finite")
+    asked: tuple[str, ...] = ("wider-dtype", "cpu", "no-jumps", "finite")
 
     def call(self, dtype: torch.dtype) -> Function:
         if not self.alone:
@@ -122,18 +122,20 @@ _PRODUCT = normal(24, 64), normal(64, 16, seed=1)
 _LARGE = normal(2, 8, 16) * 12
 _EDGE = torch.cat([torch.linspace(80, 99.9, 63), torch.tensor([100.0])])
 FAULTS = {
-    "16-bit sums": Fault("Torch.sum", torch.sum, adds_in_16_bit, (_ROWS, 1), "wider", alone=True),
+    "16-bit sums": Fault("Torch.sum", torch.sum, adds_in_16_bit, (_ROWS, 1), "wider-dtype", alone=True),
     "softmax without max": Fault("Functional.softmax", F.softmax, without_max, (_SCORES, -1), "finite"),
-    "tile edge": Fault("Torch.matmul", torch.matmul, without_its_edge, _PRODUCT, "wider", alone=True),
+    "tile edge": Fault("Torch.matmul", torch.matmul, without_its_edge, _PRODUCT, "wider-dtype", alone=True),
     "tile edge in all": Fault("Torch.matmul", torch.matmul, without_its_edge, _PRODUCT, "cpu"),
     "log(1 + x)": Fault("Torch.log1p", torch.log1p, plain_log1p, (normal(64) * 1e-5,), "cpu", ALL[:2]),
     "overflow": Fault(
         "Functional.scaled_dot_product_attention", F.scaled_dot_product_attention, overflowing, (_LARGE,) * 3, "finite"
     ),
     "gradient": Fault(
-        "Functional.gelu", F.gelu, _Gelu.apply, (normal(16, 32),), "wider", NARROW[:1], True, "backward"
+        "Functional.gelu", F.gelu, _Gelu.apply, (normal(16, 32),), "wider-dtype", NARROW[:1], True, "backward"
     ),
-    "jump": Fault("Torch.sin", torch.sin, jumping, (_EDGE,), "smooth", ALL[:1], asked=("wider", "smooth", "finite")),
-    "factor": Fault("Functional.silu", F.silu, scaled, (normal(64),), "", asked=("wider", "smooth", "finite")),
+    "jump": Fault(
+        "Torch.sin", torch.sin, jumping, (_EDGE,), "no-jumps", ALL[:1], asked=("wider-dtype", "no-jumps", "finite")
+    ),
+    "factor": Fault("Functional.silu", F.silu, scaled, (normal(64),), "", asked=("wider-dtype", "no-jumps", "finite")),
 }  # fmt: skip
 RACE = Fault("Torch.sum", torch.sum, Racing(), (normal(4, 4096), 1), "relation.again")

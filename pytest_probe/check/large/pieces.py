@@ -17,21 +17,21 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_probe.check.both_sides import BothSides, Reference, results
+from pytest_probe.check.both_sides import BothSides, Reference, reference_results, results
 from pytest_probe.check.large.cuts import Cut, Places
 from pytest_probe.check.parts import spending
+from pytest_probe.check.reference_device import CHECKED, Change, check
 from pytest_probe.check.structure import (
     OutputPairs,
     changed_and_not_returned,
     changed_on_device_alone,
     nearest_structure,
 )
-from pytest_probe.errors import NoReference
 from pytest_probe.inputs.draws import RandomStreams
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Way
 from pytest_probe.model.verdict import Metric, OutputVerdict
-from pytest_probe.numerics.arrays import equal_in_float64, widened_dtype
+from pytest_probe.numerics.arrays import widened_dtype
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, widen
 from pytest_probe.numerics.metrics import Description
 from pytest_probe.numerics.ulp import ulp_distance
@@ -49,8 +49,6 @@ MOST = 1 / 2
 FURTHER = 1 / 16
 # Elements of the places on which is measured how many terms meet in an element.
 TERMS = 2**14
-# Of the pieces of a reference on an accelerator, whose float64 may be wrong, one in so many runs on the CPU as well.
-CHECKED = 100
 # Elements of tensors that are not cut, in all pieces that run at the same time: 32 MiB of float64.
 _UNCUT = 2**22
 # Pieces that are begun for each thread: it has the next one while results are taken in their order.
@@ -246,10 +244,12 @@ class Pieces(Struct, frozen=True):
         looked = {
             name: _Looked(self.cut, name, tests[name], self.actual[name].shape, steps.get(name)) for name in self.names
         }
+        windows = list(self.cut.windows(self._arrays))
         scan = _Scan(looked, int(MOST * self.cut.extent))
+        if self.replay.reference.way.place != "cpu":
+            scan.checked = int(_STREAMS.at(f"checked\0{self.key}").integers(min(CHECKED, len(windows))))
         with spending("reference"), self._threads() as pool:
-            pieces = enumerate(self.cut.windows(self._arrays))
-            found = in_order(pool, _AHEAD * self._cores, partial(self._seen, scan), pieces)
+            found = in_order(pool, _AHEAD * self._cores, partial(self._seen, scan), enumerate(windows))
             through = all(seen is not None and scan.take(seen) for seen in found)
         # Many places are open, or the reference does not give all.
         if not through or self.actual.keys() != scan.sums.keys() | scan.looked.keys():
@@ -293,13 +293,9 @@ class Pieces(Struct, frozen=True):
         whole = [name for name in reference.changed if name in found and self.cut.axis(name) is None]
         if not all(np.array_equal(found[name], reference.run.after(name)) for name in whole):
             return None
-        if number % CHECKED == 0:
-            # A reference that runs elsewhere must give the numbers of the CPU.
-            way = reference.way
-            wanted = found if way.place == "cpu" else self._piece(window, replace(way, place="cpu")) or {}
-            wrong = [name for name, array in found.items() if not equal_in_float64(array, wanted[name])]
-            if wrong:
-                raise NoReference(f"float64 on {way.place} gives other numbers than on the CPU: {', '.join(wrong)}")
+        if number % CHECKED == scan.checked:
+            on_cpu = replace(reference.way, place="cpu")
+            check(reference.way, found, lambda change: self._piece(window, on_cpu, change) or {})
         actual = {name: self.cut.at(name, self.actual[name], window) for name in self.names}
         # A changed argument that is returned as well counts once, as an output.
         expected = {name: array for name, array in found.items() if name in self.actual}
@@ -320,21 +316,20 @@ class Pieces(Struct, frozen=True):
         }
         return _Seen(sums, tensors)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a result says of where its reference ran."""
-        place = self.replay.reference.way.place
-        return () if place == "cpu" else (f"reference on {place}, {1 / CHECKED:.0%} checked on the CPU",)
-
-    def _piece(self, window: slice, way: Way) -> dict[str, AnyArray] | None:
-        """What the reference gives there; None where it refuses, as it may in full as well."""
+    def _piece(self, window: slice, way: Way, change: Change | None = None) -> dict[str, AnyArray] | None:
+        """What the reference gives there, on changed inputs if they shall be; None where it refuses, as it may in full
+        as well."""
         reference = self.replay.reference
         leaves = self.cut.leaves_at(reference.leaves, window)
+        incoming = self.cut.incoming_at(self.replay.incoming, window)
+        if change is not None:
+            leaves = {name: replace(leaf, array=change(name, leaf.array)) for name, leaf in leaves.items()}
+            incoming = {name: change(name, array) for name, array in incoming.items()}
         with allowing_refusal():
             if self.direction == "forward":
                 return results(reference.again(leaves, way, None), reference.changed)
             run = reference.again(leaves, way, reference.wanted)
-            return reference.framework.gradients(run, self.cut.incoming_at(self.replay.incoming, window))
+            return reference.framework.gradients(run, incoming)
         return None
 
     def _sums(self, sums: Mapping[str, AnyArray]) -> OutputPairs:
@@ -435,10 +430,11 @@ class _Looked:
 
 class _Scan(Struct):
     """All tensors of a case, piece after piece: those that are cut, and sums of the others. most: open places from
-    which on the scan is in vain."""
+    which on the scan is in vain. checked: the first piece that runs on the CPU as well, -1 for none."""
 
     looked: Mapping[str, _Looked]
     most: int
+    checked: int = -1
     sums: dict[str, AnyArray] = field(default_factory=dict)
     open: int = 0
 
@@ -456,12 +452,3 @@ class _Scan(Struct):
 def _at(reference: Reference, cut: Cut, places: Places) -> Reference:
     """The reference of some places alone, with the run of its corner."""
     return reference.with_leaves(cut.leaves_at(reference.leaves, places), corner=None, cached=None)
-
-
-def reference_results(replay: BothSides, direction: Direction) -> dict[str, AnyArray]:
-    """What the reference gives in a direction: outputs and changed arguments, or gradients by argument."""
-    reference = replay.reference
-    if direction == "forward":
-        return results(reference.run, reference.changed)
-    run = reference.again(reference.leaves, reference.way, reference.wanted)
-    return reference.framework.gradients(run, replay.incoming)

@@ -31,8 +31,8 @@ from pytest_probe.inputs.draws import RecordStreams
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Run, Wanted
 from pytest_probe.model.verdict import OutputVerdict
+from pytest_probe.numerics.allowed_scale import root_mean_square
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, widen
-from pytest_probe.numerics.noise_ratio import root_mean_square
 from pytest_probe.user_errors import no_reference
 
 # Elements: 32 MiB of float64, where a wide copy of the whole would be gigabytes.

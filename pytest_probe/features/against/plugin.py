@@ -244,7 +244,7 @@ class Against(Feature):
             record=record,
             direction=both.direction,
             dtype=None,
-            dtype_keyword=None,
+            keyword=None,
             question=PairedCalls(self, both),
         )
 

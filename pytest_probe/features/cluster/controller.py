@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe import inputs
-from pytest_probe.check.cost import ByShapes
+from pytest_probe.check.cost import ByShapes, dealt
 from pytest_probe.errors import DumpError, OutOfMemory, ProbeError, RecordError
 from pytest_probe.features.cluster.shard import Died, Message, Start, content_of
 from pytest_probe.model.case import Case
@@ -28,7 +28,7 @@ from pytest_probe.model.dump import Dump
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.device_reports import Described
 from pytest_probe.plugin.items import ProbeItem
-from pytest_probe.plugin.order import costs_of, dealt, sharing_runs
+from pytest_probe.plugin.order import costs_of, sharing_runs
 from pytest_probe.plugin.report_results import carried
 from pytest_probe.plugin.reproduce import NOT_SAVED, item_command
 from pytest_probe.plugin.run_dumps import address

@@ -16,7 +16,7 @@ from pytest_probe.features.collectives.orders import orders, reference
 from pytest_probe.model.collective import Reduction
 from pytest_probe.model.verdict import Element, Metric
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_complex, is_floating, widen
-from pytest_probe.numerics.noise_ratio import ELEMENTWISE_LARGEST, ELEMENTWISE_RMS, SMALL_SAMPLE
+from pytest_probe.numerics.noise_limits import ELEMENTWISE_LARGEST, ELEMENTWISE_RMS, SMALL_SAMPLE
 from pytest_probe.numerics.ulp import ulp, ulp_distance
 
 # The roundings of a sum are few, as those of an elementwise API are: its limits hold, in units of what orders explain.

@@ -276,7 +276,7 @@ class Online(Feature):
                     record=record,
                     direction=direction,
                     dtype=dtype,
-                    dtype_keyword=dtype,
+                    keyword=dtype,
                 )
                 item.command = f"--probe-dump={target} --probe-api={shlex.quote(item.name)}"
                 item.place = entry.call

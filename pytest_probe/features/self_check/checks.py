@@ -14,7 +14,7 @@ from pytest_probe.check.comparisons import comparisons
 from pytest_probe.check.judging import argument_rows
 from pytest_probe.errors import DeviceRaised, HookFailed, NoReference, RecordError, UnknownAPI, Unsupported
 from pytest_probe.features.self_check.kernels import kernels_as_reference
-from pytest_probe.features.self_check.smooth import steps
+from pytest_probe.features.self_check.no_jumps import steps
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import OVERFLOW, PASS_SELF, SEVERITY, UNDECIDED, OutputVerdict, Verdict, conclusion
 from pytest_probe.numerics.dtypes import float_format, is_complex, numpy_dtype
@@ -70,7 +70,7 @@ class SelfChecks:
             runs.release(case)
         asked = list(self._asked(case, dtype))
         outputs = [output for each in asked if each.name in self._names for output in self._outputs(each)]
-        if "smooth" in self._names and dtype:
+        if "no-jumps" in self._names and dtype:
             outputs.append(self._smooth(case, asked))
         if "finite" in self._names:
             outputs += [output for each in asked for output in self._finite(each)]
@@ -85,18 +85,18 @@ class SelfChecks:
     def _asked(self, case: Case, dtype: str) -> Iterator[Asked]:
         """The case compared with each reference; smooth alone takes one that tells whether the function jumps by
         itself."""
-        names, questions = set(self._names), ["wider", "cpu"]
-        alone = names == {"smooth"}
+        names, questions = set(self._names), ["wider-dtype", "cpu"]
+        alone = names == {"no-jumps"}
         if alone and self._checker.engines_of(case.dump.framework).device_name != "cpu":
             questions.reverse()
         for name in questions:
             found = None
-            if names.isdisjoint((name, "smooth", "finite")):
+            if names.isdisjoint((name, "no-jumps", "finite")):
                 continue
             if name == "cpu":
                 found = self._of_cpu(case, dtype)
             elif dtype and dtype != "none":
-                found = Asked("wider", f"{dtype} on the device", self._beside(f"wider {dtype}", case, dtype))
+                found = Asked("wider-dtype", f"{dtype} on the device", self._beside(dtype, case, dtype))
             if found is not None:
                 yield found
                 if alone and found.checked.worst is not None:
@@ -145,14 +145,14 @@ class SelfChecks:
         beside = next((each.checked for each in found if each.name == "cpu" or on_cpu), None)
         checked = beside or next((each.checked for each in found), None) or self._beside("itself", case, "")
         if checked.worst is None:
-            return OutputVerdict("smooth", (), "", "skip", SELF, _line(checked.verdict.reason))
+            return OutputVerdict("no-jumps", (), "", "skip", SELF, _line(checked.verdict.reason))
         try:
             with self._checker.making_calls(case) as engines:
                 return steps(Call(checked, engines), self._checker.request.seed, has_reference=beside is not None)
         except MemoryError as error:
-            return OutputVerdict("smooth", (), "", "skip", SELF, str(out_of_memory(error)))
+            return OutputVerdict("no-jumps", (), "", "skip", SELF, str(out_of_memory(error)))
         except (DeviceRaised, HookFailed, Unsupported) as error:
-            return OutputVerdict("smooth", (), "", "skip", SELF, first_line(error))
+            return OutputVerdict("no-jumps", (), "", "skip", SELF, first_line(error))
 
     def _outputs(self, asked: Asked) -> Iterator[OutputVerdict]:
         """An error that rounding to 16 bit between steps, or inside a kernel, explains is undecided."""

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from pytest_probe import frameworks
-from pytest_probe.capture.config import CaptureConfig
+from pytest_probe.capture.config import CaptureConfig, SeedGiven, YesOrNo
 from pytest_probe.capture.debugger import PrecisionDebugger
 from pytest_probe.capture.framework import part
 from pytest_probe.capture.ranks import named_rank
@@ -26,7 +26,7 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.features.relations.checks import Relations
 from pytest_probe.features.relations.memory import TIMES
 from pytest_probe.features.self_check.checks import SelfChecks
-from pytest_probe.features.self_check.smooth import JUMP, STEPS, WITH_STEPS
+from pytest_probe.features.self_check.no_jumps import JUMP, STEPS, WITH_STEPS
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.registry import Registry
 from pytest_probe.standards.tables import classes_of
@@ -35,7 +35,7 @@ from pytest_probe.system.decoding import decode
 _log = logging.getLogger("pytest_probe")
 _COLUMNS = "rank pert_mode stage step api_name max_rel dtype shape output_index".split()
 # What each of msprobe's modes asks: a question, or a relation.
-_QUESTION = {"improve_precision": "wider", "to_cpu": "cpu", "add_noise": "smooth", "bit_noise": "smooth"}
+_QUESTION = {"improve_precision": "wider-dtype", "to_cpu": "cpu", "add_noise": "no-jumps", "bit_noise": "no-jumps"}
 _RELATION = {"no_change": "again", "change_value": "batch"}
 # Numbers that are drawn are others each time.
 _WITHOUT = frozenset("random uninitialised".split())
@@ -68,6 +68,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     preheat_step: _Count = 15
     max_sample: _Count = 20
     sample: _Count = 1
+    seed: SeedGiven = None
+    deterministic: YesOrNo = field(default=None, name="is_deterministic")
 
 
 def _checked(config: Config) -> Config:
@@ -102,7 +104,7 @@ class Training:
         # A program that ends no step is in its first for good.
         self._one_of = self.config.sample
         self._numbers, self._asked_of = Counter[str](), Counter[str]()
-        self._without = WITH_STEPS if _QUESTION.get(self.config.pert_mode) == "smooth" else _WITHOUT
+        self._without = WITH_STEPS if _QUESTION.get(self.config.pert_mode) == "no-jumps" else _WITHOUT
         self._checkers: dict[str, Checker] = {}
         self._warned: set[str] = set()
         self._wanted = self._running = self._closed = False
@@ -230,7 +232,7 @@ class Training:
             return False
         if mode == "no_change":
             return bool(self._part.repeats(call, TIMES))
-        if _QUESTION[mode] == "smooth":
+        if _QUESTION[mode] == "no-jumps":
             return bool(self._part.moves_little(call, STEPS, JUMP))
         return bool(self._part.agrees(call, on_cpu=self._on_cpu))
 

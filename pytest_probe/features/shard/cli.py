@@ -24,7 +24,8 @@ def add_parser(commands: Any) -> None:
         "merge",
         help="join the results of the shards of a run",
         description="Join folders of --probe-out, one for each shard of --probe-shard: results.jsonl, run.json and the "
-        "CSV files are those of one run without shards. Tensors of --probe-save stay where they are.",
+        "CSV files are those of one run without shards. Tensors of --probe-save stay where they are; summary.md and "
+        "compare_result_*.csv are not written, since they hold what a run reads of the dumps.",
         epilog="exit status: 0, 1 where a case failed or a shard's run did, 2 where an argument cannot be used",
     )
     parser.add_argument("folders", metavar="DIR", type=Path, nargs="+", help="the folder of one shard")
@@ -52,6 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.junit is not None:
         with refused("--junit", arguments.junit, "it cannot be written: {error.strerror}"):
             write_junit(arguments.junit, ((item.node, result) for item, result in found), tally.groups, strict=strict)
-    lines = (*summary_lines(tally, not_run=whole["not_run"]), *answers.lines(WIDTH), *group_lines(tally))
+    lines = [*summary_lines(tally, not_run=whole["not_run"]), *answers.lines(WIDTH), *group_lines(tally)]
+    if any(result.against is not None and result.against.rows for result in results):
+        lines.append("compare_result_*.csv are not written: they hold stacks, and merge reads no dump")
     print(printable("\n".join(lines)))
     return _FAILED if whole["exit_status"] or any(fails(result, strict=strict) for result in results) else 0

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from pytest_probe.model.case import DIRECTIONS
+from pytest_probe.check.cost import dealt
+from pytest_probe.model.case import DIRECTIONS, Case
 from pytest_probe.option_types import Given, Type
 from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.items import ProbeItem
-from pytest_probe.plugin.order import PLACE, costs_of, dealt, deselect, sharing_runs
+from pytest_probe.plugin.order import PLACE, costs_of, deselect, sharing_runs
 from pytest_probe.plugin.session import ProcessSession
 
 # More shards than any run has cases.
@@ -78,18 +79,31 @@ class Shard(Feature):
 def _order(
     probe: ProcessSession, groups: Iterable[Iterable[pytest.Item]]
 ) -> Callable[[pytest.Item], tuple[object, ...]]:
-    """The order of the calls: dump by dump, record by record, forward before backward; then the user's own tests."""
+    """The order of one run: dump by dump, record by record, dtype by dtype, forward before backward; then the user's
+    own tests, and then what initialises."""
     given = {path: place for place, path in enumerate(probe.dumps.paths)}
-    dumps = {id(item.case.dump): item.case.dump for group in groups for item in group if isinstance(item, ProbeItem)}
-    records = {id(record): place for dump in dumps.values() for place, record in enumerate(dump.records)}
+    items = [item for group in groups for item in group if isinstance(item, ProbeItem)]
+    dumps = {id(item.case.dump): item.case.dump for item in items}
+    everything = ((*dump.records, *dump.compare_only) for dump in dumps.values())
+    records = {id(record): place for found in everything for place, record in enumerate(found)}
+    wanted, in_order = probe.settings.selection.dtypes, probe.has("in order")
+    dtypes: dict[int, set[str | None]] = {}
+    for item in items:
+        dtypes.setdefault(id(item.case.record), set()).add(item.case.dtype)
+
+    def dtype_place(case: Case) -> int:
+        if case.dtype in wanted:
+            return wanted.index(case.dtype)
+        # The recorded one, by its name: the one that none of the record's items has.
+        return next((place for place, dtype in enumerate(wanted) if dtype not in dtypes[id(case.record)]), 0)
 
     def key(item: pytest.Item) -> tuple[object, ...]:
         # Dumps that were not given come after the given ones, by their paths.
         last = len(given)
         if not isinstance(item, ProbeItem):
-            return last + 1, item.nodeid
-        case, path = item.case, item.dump_path
-        direction = DIRECTIONS.index(case.direction)
-        return given.get(path, last), str(path), records[id(case.record)], direction, item.nodeid
+            return False, last + 1, item.nodeid
+        case, path, late = item.case, item.dump_path, item.initialises and not in_order
+        place = records[id(case.record)], dtype_place(case), DIRECTIONS.index(case.direction)
+        return late, given.get(path, last), str(path), *place, item.nodeid
 
     return key

@@ -73,7 +73,8 @@ _Bilinear = Callable[[Tensor, Tensor], Tensor]
 
 
 def rounded_to_bits(tensor: Tensor, bits: int, rounding: Rounding) -> Tensor:
-    """float64, float32 or complex numbers with `bits` significand bits; ties to even, or cut towards zero."""
+    """float64, float32 or complex numbers with `bits` significand bits; ties to even, with a relative error of at most
+    2^-bits, or cut towards zero, with one below 2^(1 - bits). NaN and infinities stay."""
     if tensor.is_complex():
         return torch.view_as_complex(
             rounded_to_bits(torch.view_as_real(tensor.resolve_conj()), bits, rounding).contiguous()
@@ -261,7 +262,7 @@ def signs_by_value(tensor: Tensor, seed: int) -> Tensor:
 
 
 def flushed(tensor: Tensor) -> Tensor:
-    """With what is below float32's smallest normal number as zero."""
+    """With what is below float32's smallest normal number, 2^-126, as zero."""
     if tensor.is_complex():
         return torch.view_as_complex(flushed(torch.view_as_real(tensor.resolve_conj())).contiguous())
     if not tensor.is_floating_point():

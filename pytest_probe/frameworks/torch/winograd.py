@@ -33,7 +33,11 @@ def applies(x: Tensor, weight: Tensor, *how: Any) -> bool:
 
 
 def forward(x: Tensor, weight: Tensor, padding: Sequence[int], outputs: int, product: Product) -> Tensor:
-    """The convolution in tiles of so many outputs on a side."""
+    """The convolution in tiles of so many outputs on a side: A^T [(G g G^T) * (B^T d B)] A of each tile d of x and each
+    kernel g, summed over channels before A. x has the shape (n, c, h, w), weight (o, c, k, k).
+
+    Lavin and Gray, Fast Algorithms for Convolutional Neural Networks (2016), whose A, B and G these are up to scale.
+    """
     after, kernel, before = _transforms(outputs, weight.shape[-1])
     tiles, (height, width) = _tiles(x, weight.shape[-1], padding, outputs)
     sums = product(_SUMS, before @ tiles @ before.t(), kernel @ weight @ kernel.t())

@@ -36,7 +36,9 @@ UNORDERED = ("eig", "eigvals")
 
 
 class Factorisation:
-    """Residual and spectrum in units of u |M| sqrt(n), orthogonality in units of u sqrt(n), each at most 32.
+    """Residual and spectrum in units of u |M| sqrt(n), orthogonality in units of u sqrt(n), each at most 32: u is the
+    roundoff, |M| the Frobenius norm of each matrix M, n its longer side. The residual is the largest |element| of
+    U S V^H - M, Q R - M or M X - X L, orthogonality that of Q^H Q - I, and of eig the largest ||x| - 1|.
 
     By noise where a call does not give all factors. Gradients by noise, undecided where the device's factors differ
     from the reference's, since other signs may explain it.

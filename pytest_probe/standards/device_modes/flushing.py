@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Assumption, Comparison, Evidence, RunKind
 from pytest_probe.model.device_modes import Behaviour
-from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics import allowed_scale, noise_limits
 from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, AnyArray, is_floating, widen
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
@@ -38,7 +38,7 @@ def of_flushing(comparison: Comparison, behaviour: Behaviour) -> Iterator[Compar
     small = np.minimum.reduce([np.abs(value) for value in values]) < SMALLEST_FLOAT32 * _BORDER
     actual = np.where(small, _zeroed(comparison.actual), comparison.actual)
     values.append(np.where(small, 0.0, comparison.expected))
-    expected = noise_ratio.nearest_run(actual, values)
+    expected = allowed_scale.nearest_run(actual, values)
     evidence = _FlushedEvidence(comparison, others, values, expected)
     allowance = replace(comparison.allowance, emulated=True, lost=SMALLEST_FLOAT32)
     flushed = replace(comparison, actual=actual, expected=expected, evidence=evidence, allowance=allowance)
@@ -62,7 +62,7 @@ class _FlushedEvidence(Evidence, Struct, frozen=True):
         # A sum loses terms below the smallest normal number on its way, though neither operands nor results tell. The
         # largest error that passes is that of all terms.
         terms = summed_terms(self.comparison).count
-        lost = SMALLEST_FLOAT32 * min(1.0, terms / noise_ratio.LARGEST) if terms > 1 else 0.0
+        lost = SMALLEST_FLOAT32 * min(1.0, terms / noise_limits.LARGEST) if terms > 1 else 0.0
         return [*made, self.expected + lost]
 
     def cpu_result(self) -> AnyArray | None:
@@ -70,7 +70,7 @@ class _FlushedEvidence(Evidence, Struct, frozen=True):
         own = self.comparison.evidence.cpu_result()
         if own is None:
             return None
-        return _moved(widen(own), noise_ratio.nearest_run(own, self.values), self.expected)
+        return _moved(widen(own), allowed_scale.nearest_run(own, self.values), self.expected)
 
 
 def _moved(values: AnyArray, source: AnyArray, target: AnyArray) -> AnyArray:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics import allowed_scale
+from pytest_probe.numerics.allowed_scale import Spread
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_complex, widen
-from pytest_probe.numerics.noise_ratio import Spread
 from pytest_probe.numerics.rounding_signature import direction, place_of, size_of_most
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
@@ -35,7 +35,7 @@ def unlike_samples(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
     """Why errors are unlike samples of the mode's rounding: by their size, a direction or a place."""
     scaled = _scaled(comparison, samples)
     most, usual = _SIZE[len(scaled) > max(SAMPLES)], _largest_size(scaled[1:])
-    size = noise_ratio.root_mean_square(scaled[0])
+    size = allowed_scale.root_mean_square(scaled[0])
     if size > most * usual:
         return f"RMS {size:.3g} noise scales of the mode, its rounding gives {usual:.3g}"
     largest, *others = (float(np.abs(each).max()) for each in scaled)
@@ -54,7 +54,8 @@ def outlying(comparison: Comparison, samples: Sequence[AnyArray]) -> BoolArray:
 
 
 def relative_size(comparison: Comparison, samples: Sequence[AnyArray]) -> float:
-    """How large errors are compared with those of the mode's samples, in the middle."""
+    """How large errors are compared with those of the mode's samples, in the middle: median |error| over median
+    |sample| of the elements that a sample moves; inf where none is moved."""
     errors, *others = (np.abs(errors) for errors in _errors(comparison, samples))
     moved = np.maximum.reduce(others) > 0
     return float(np.median(errors[moved]) / np.median(np.stack(others)[:, moved])) if moved.any() else math.inf
@@ -66,7 +67,7 @@ def parts(values: AnyArray) -> AnyArray:
 
 
 def _largest_size(samples: Sequence[AnyArray]) -> float:
-    return max(noise_ratio.root_mean_square(np.abs(each)) for each in samples)
+    return max(allowed_scale.root_mean_square(np.abs(each)) for each in samples)
 
 
 def _farthest(scaled: Sequence[AnyArray]) -> float:
@@ -77,7 +78,7 @@ def _farthest(scaled: Sequence[AnyArray]) -> float:
     if len(others) < max(SAMPLES):
         return _OUTLYING[0] * size
     sizes = [np.abs(each) for each in scaled[1:]]
-    tails = [float(each.max()) / max(noise_ratio.root_mean_square(each), 1e-300) for each in sizes]
+    tails = [float(each.max()) / max(allowed_scale.root_mean_square(each), 1e-300) for each in sizes]
     return _OUTLYING[1] * max(tails) * size
 
 
@@ -97,7 +98,7 @@ def _scaled(comparison: Comparison, samples: Sequence[AnyArray]) -> list[AnyArra
     # A, from the largest errors of samples.
     expected, dtype, roundoff = parts(comparison.expected), comparison.precision, comparison.roundoff
     own, others = (
-        noise_ratio.scale(expected, Spread.of(size), dtype=dtype, roundoff=roundoff, floor=_SHARED)
+        allowed_scale.scale(expected, Spread.of(size), dtype=dtype, roundoff=roundoff, floor=_SHARED)
         for size in (first, second)
     )
     return [errors[0] / own, *(each / np.where(np.abs(each) < first, own, others) for each in errors[1:])]
@@ -127,7 +128,8 @@ def shares(losses: Sequence[AnyArray], found: AnyArray) -> list[float]:
 
 
 def share(lost: AnyArray, found: AnyArray) -> tuple[float, float]:
-    """How much of a loss an output shows, by least squares, and the standard error of that."""
+    """How much of a loss an output shows, by least squares, l.f / l.l for the loss l and the error f, and the standard
+    error of that. Both in one unit, of one shape."""
     usable = np.isfinite(lost) & np.isfinite(found)
     lost, found = lost[usable], np.clip(found[usable], -MOST_LOST, MOST_LOST)
     square = max(np.dot(lost, lost), 1e-300)
@@ -137,7 +139,8 @@ def share(lost: AnyArray, found: AnyArray) -> tuple[float, float]:
 
 
 def fitted_factor(comparison: Comparison) -> tuple[float, float]:
-    """The number that the reference is to be multiplied by to come nearest to the output, and its standard error."""
+    """The number that the reference is to be multiplied by to come nearest to the output, a.r / r.r, and its standard
+    error, by HC3 (MacKinnon and White, 1985): rests over 1 - r_i^2 / r.r."""
     actual, expected = parts(comparison.actual.astype(comparison.expected.dtype)), parts(comparison.expected)
     usable = np.isfinite(actual) & np.isfinite(expected) & (expected != 0)
     if expected.dtype.kind != "f" or np.count_nonzero(usable) < 2:

@@ -277,8 +277,11 @@ class Combination:
         except np.linalg.LinAlgError:
             return ""
         spread = [np.expand_dims(factors[..., place], within) for place in range(len(basis))]
-        values = failed.expected + sum((f * values for f, (_, values) in zip(spread, basis, strict=True)), np.zeros(()))
-        if not failed.explained(values, least=2 * _EACH):
+        added = [np.asarray(f * values) for f, (_, values) in zip(spread, basis, strict=True)]
+        # A term that moves nothing beyond the limits has no part in it.
+        if any(np.all(np.abs(term) <= failed.allowed) for term in added):
+            return ""
+        if not failed.explained(failed.expected + sum(added, np.zeros(())), least=2 * _EACH):
             return ""
         return _words(basis, factors, same=len(within) == failed.wrong.ndim)
 

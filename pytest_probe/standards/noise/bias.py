@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics import allowed_scale, mean_errors, noise_limits
 from pytest_probe.numerics.dtypes import AnyArray, float_format, round_to
-from pytest_probe.numerics.noise_ratio import Bias
+from pytest_probe.numerics.mean_errors import Bias
 from pytest_probe.standards.noise import stages
 from pytest_probe.standards.noise.explanation import SINGLE, STAGES, Stage
 from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS, EQUAL_TERMS
@@ -38,17 +38,16 @@ def bias(comparison: Comparison, stage: Stage, beside: AnyArray | None = None) -
         return None
     # Near a tie either neighbour is right: whole classes of quotients lie there.
     rounded = np.where(stage.noise.ratios <= 1, comparison.actual, round_to(stage.center, comparison.precision))
-    limit = noise_ratio.ELEMENTWISE_RMS if comparison.elementwise else noise_ratio.RMS
+    limit = noise_limits.ELEMENTWISE_RMS if comparison.elementwise else noise_limits.RMS
     if stage.source == EQUAL_TERMS:
         # What equal terms lose in a sum moves all that it enters.
-        limit *= stage.limits.largest / noise_ratio.LARGEST
+        limit *= stage.limits.largest / noise_limits.LARGEST
     if stage.source == BETWEEN_STEPS:
         rounded, limit = round_to(stage.center, comparison.precision), STEPS_BIAS
     rounded = rounded if beside is None else beside
     for allowed in _scales_of_bias(comparison, stage):
-        found: tuple[Bias, ...] = noise_ratio.biases(
-            comparison.actual, rounded, stage.center, comparison.expected, allowed
-        )
+        center, expected = stage.center, comparison.expected
+        found: tuple[Bias, ...] = mean_errors.biases(comparison.actual, rounded, center, expected, allowed)
         for shift, words in zip(found, ("shifted", "scaled"), strict=False):
             if shift.beyond(limit):
                 return f"{words} on average by {shift.effect:,.4g} noise scales (limit {limit:g}), t = {shift.t:,.4g}"
@@ -61,7 +60,7 @@ def _scales_of_bias(comparison: Comparison, stage: Stage) -> Iterator[AnyArray]:
     scales: list[AnyArray] = []
     for dtype in (comparison.precision, np.dtype(np.float32)):
         with np.errstate(invalid="ignore", over="ignore"):
-            scale = noise_ratio.scale(
+            scale = allowed_scale.scale(
                 comparison.expected,
                 stage.spread,
                 dtype=dtype,

@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import GRANTED, UNDECIDED, Detects, OutputVerdict
-from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics import allowed_scale, noise_limits
+from pytest_probe.numerics.allowed_scale import Spread, root_mean_square
 from pytest_probe.numerics.arrays import PASS
 from pytest_probe.numerics.dtypes import AnyArray, FloatFormat, float_format, widen
-from pytest_probe.numerics.noise_ratio import Spread, root_mean_square
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.exact import row_of
 from pytest_probe.standards.noise import stages
@@ -86,7 +86,7 @@ def _granted(
     if narrow and stage.source == BETWEEN_STEPS and size is not None:
         return largest, limit, max(size, least), True
     if narrow and comparison.case.on_cpu and stages.rounds_inside(comparison):
-        usual = noise_ratio.ELEMENTWISE_RMS if comparison.elementwise else noise_ratio.RMS
+        usual = noise_limits.ELEMENTWISE_RMS if comparison.elementwise else noise_limits.RMS
         return (
             min(largest, INSIDE_LIMITS.largest),
             limit * INSIDE_LIMITS.rms / usual,
@@ -137,7 +137,7 @@ def _rms(values: AnyArray) -> float:
             power = float(sum(np.vdot(piece, piece).real for piece in pieces))
         if 0 < power < math.inf:
             return math.sqrt(power / flat.size)
-        return noise_ratio.root_mean_square(np.abs(flat[np.isfinite(flat)]))
+        return allowed_scale.root_mean_square(np.abs(flat[np.isfinite(flat)]))
 
 
 # A share of the result, and ulps, that both are a warning: healthy bfloat16 is off by up to 4.6 ulp, which are 2.7 %.

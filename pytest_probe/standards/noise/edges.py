@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics import allowed_scale
+from pytest_probe.numerics.allowed_scale import Spread, root_mean_square, spread_of
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
-from pytest_probe.numerics.noise_ratio import Spread, root_mean_square, spread_of
 from pytest_probe.standards.noise.explanation import STAGES, Stage
 from pytest_probe.standards.tables import details
 
@@ -72,7 +72,7 @@ def unbalanced(comparison: Comparison, stage: Stage) -> str:
     off = np.abs(wide - center)
     if not (np.isfinite(center).all() and (_beyond_rounding(comparison, off) & (off >= SMALL * spread.size)).any()):
         return ""
-    leaps = spread.size > CHOICE * noise_ratio.root_mean_square(np.abs(center))
+    leaps = spread.size > CHOICE * allowed_scale.root_mean_square(np.abs(center))
     runs = [run for run in comparison.evidence.perturbed(STAGES[-1]) if np.isfinite(run).all()] if leaps.any() else []
     # What moves in proportion to the inputs is no choice: differences of large numbers lose digits on a device alone.
     jumps = unstable(comparison, spread) if runs else None
@@ -97,7 +97,7 @@ def _wrong_sums(
 ) -> BoolArray:
     """Which sums over some dimensions are off where no run moves them, though their elements move."""
     values = np.abs(center)
-    typical = noise_ratio.root_mean_square(values)
+    typical = allowed_scale.root_mean_square(values)
     off = np.abs(np.sum(errors, axis=axes))
     leapt = np.max([np.sum(np.abs(run), axis=axes) for run in moves], axis=0)
     moved = np.max([np.abs(np.sum(run, axis=axes)) for run in moves], axis=0)
@@ -124,7 +124,7 @@ def _roundoff(comparison: Comparison) -> float:
 
 def _beyond_rounding(comparison: Comparison, off: AnyArray) -> BoolArray:
     values = np.abs(comparison.expected)
-    typical = noise_ratio.root_mean_square(values[np.isfinite(values)])
+    typical = allowed_scale.root_mean_square(values[np.isfinite(values)])
     with np.errstate(invalid="ignore"):
         return np.asarray(np.isfinite(off) & (off > FAR * _roundoff(comparison) * np.maximum(values, typical)))
 

@@ -19,9 +19,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics import allowed_scale, noise_limits, noise_ratio
+from pytest_probe.numerics.allowed_scale import Spread
 from pytest_probe.numerics.dtypes import round_to, widen
-from pytest_probe.numerics.noise_ratio import Limits, Noise, Spread
+from pytest_probe.numerics.noise_limits import Limits
+from pytest_probe.numerics.noise_ratio import Noise
 from pytest_probe.standards.noise import stages, steps
 from pytest_probe.standards.noise.edges import is_smooth, unstable
 from pytest_probe.standards.noise.explanation import (
@@ -70,6 +72,11 @@ def _of_float64(output: Examined, k: int) -> Stage | None:
     if stage.spread is output.spread:
         output.known.stages[k] = stage
     return stage
+
+
+def may_choose(comparison: Comparison) -> bool:
+    """a function that may jump, or whose gradient may"""
+    return "smooth" not in comparison.classes
 
 
 def choices(output: Examined) -> Explained | None:
@@ -134,14 +141,14 @@ def inside_kernel(output: Examined) -> Explained | None:
 def among_themselves(output: Examined) -> Explained | None:
     """S with the distances of float32 runs from each other. Not from R: a fault of the kernel is in all its runs."""
     comparison, limits = output.comparison, output.limits
-    among = noise_ratio.among(comparison.evidence.float32(STAGES[-1]), comparison.actual.dtype)
+    among = allowed_scale.among(comparison.evidence.float32(STAGES[-1]), comparison.actual.dtype)
     own = stages.pooled_spread(comparison, stages.in_domain(comparison, among))
     if own is None:
         return None
     steps = next(stage for stage in reversed(output.stages) if stage.source == stages.STEPS_SOURCE)
     wider = own.joined(steps.spread)
     among_runs = LIMITS_AMONG_FLOAT32_RUNS
-    rms = min(limits.rms, among_runs.rms * (limits.rms / noise_ratio.RMS))
+    rms = min(limits.rms, among_runs.rms * (limits.rms / noise_limits.RMS))
     tight = Limits(min(limits.largest, among_runs.largest), rms)
     stage = stages.measured_stage(comparison, wider, tight, STAGES[-1], AMONG_THEMSELVES)
     return _if_within(output, stage)

@@ -8,9 +8,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics import allowed_scale, noise_limits, noise_ratio
+from pytest_probe.numerics.allowed_scale import Spread
 from pytest_probe.numerics.dtypes import WIDE_DTYPES, AnyArray, widen
-from pytest_probe.numerics.noise_ratio import Limits, Noise, Spread
+from pytest_probe.numerics.noise_limits import Limits
+from pytest_probe.numerics.noise_ratio import Noise
 from pytest_probe.numerics.statistics import design_effect
 from pytest_probe.standards.noise import added_in_order
 from pytest_probe.standards.noise.explanation import STAGES, Stage
@@ -91,7 +93,7 @@ def _for_correlated(comparison: Comparison, stage: Stage) -> Stage:
         return stage
     kinds = evidence.perturbed(STAGES[-1]), evidence.float32_steps(STAGES[-1])
     effect = max(design_effect(runs, comparison.expected) for runs in kinds)
-    return replace(stage, limits=noise_ratio.for_correlated(limits, noise.count, noise.count / effect))
+    return replace(stage, limits=noise_limits.for_correlated(limits, noise.count, noise.count / effect))
 
 
 def by_steps(comparison: Comparison, k: int) -> Stage:
@@ -118,7 +120,7 @@ def not_vanished(comparison: Comparison, exact: list[AnyArray], runs: list[AnyAr
     spread = run_spread(comparison, exact)
     if spread is None:
         return runs
-    lost = np.abs(comparison.expected) > noise_ratio.LARGEST * spread.size
+    lost = np.abs(comparison.expected) > noise_limits.LARGEST * spread.size
     kept = np.isnan(comparison.expected) & ~spread.disagree
     kept |= added_in_order.drifted(comparison, runs, scale_of(comparison, spread))
     return [np.where(((run == 0) & lost) | kept, comparison.expected, run) for run in runs]
@@ -143,7 +145,7 @@ def between_steps(comparison: Comparison, runs: list[AnyArray]) -> Stage:
     # Sampled rounding has a direction: against R a healthy kernel would be off by all of it.
     center = nearest_sample(comparison, [comparison.expected, *sampled]) if sampled else comparison.expected
     measured = noise_of(replace(comparison, expected=center), spread)
-    by_chance = STEPS.rms * noise_ratio.by_chance(measured.count)
+    by_chance = STEPS.rms * noise_limits.by_chance(measured.count)
     # The largest ratio goes with the RMS ratio of all elements but the worst.
     squares = max(measured.rms**2 * measured.count - measured.largest**2, 0.0)
     others = math.sqrt(squares / max(measured.count - 1, 1))
@@ -158,7 +160,7 @@ def inside_kernel(comparison: Comparison, runs: list[AnyArray], limits: Limits) 
     sampled = evidence.narrow_steps(STAGES[-1]) + evidence.narrow_steps_inside(STAGES[-1])
     moved = runs + sampled + evidence.perturbed_narrow(STAGES[-1])
     spread = pooled_spread(comparison, run_spread(comparison, moved))
-    growth = limits.rms / (noise_ratio.ELEMENTWISE_RMS if comparison.elementwise else noise_ratio.RMS)
+    growth = limits.rms / (noise_limits.ELEMENTWISE_RMS if comparison.elementwise else noise_limits.RMS)
     close = Limits(min(limits.largest, INSIDE_LIMITS.largest), INSIDE_LIMITS.rms * growth)
     return Stage(noise_of(comparison, spread), close, STAGES[-1], BETWEEN_STEPS, spread, comparison.expected)
 
@@ -176,7 +178,7 @@ def nearest_sample(comparison: Comparison, sampled: list[AnyArray]) -> AnyArray:
         pole, [right, exact, *moved] = np.isinf(comparison.expected), sampled
         sampled = [right, exact, *(np.where(pole & np.isnan(run), right, run) for run in moved)]
     lost &= np.isnan(comparison.expected)
-    return np.asarray(np.where(lost, comparison.expected, noise_ratio.nearest_run(comparison.actual, sampled)))
+    return np.asarray(np.where(lost, comparison.expected, allowed_scale.nearest_run(comparison.actual, sampled)))
 
 
 def rounds_inside(comparison: Comparison) -> bool:
@@ -198,7 +200,7 @@ def measured_stage(comparison: Comparison, spread: Spread | None, limits: Limits
     expected = comparison.expected
     if "factory" in comparison.classes:
         # A factory has no inputs to perturb: its numbers follow from two ends, with an error of theirs everywhere.
-        size = comparison.roundoff * noise_ratio.root_mean_square(np.abs(expected[np.isfinite(expected)]))
+        size = comparison.roundoff * allowed_scale.root_mean_square(np.abs(expected[np.isfinite(expected)]))
         spread = Spread.of(np.full(expected.shape, size))
     return limited(comparison, Stage(noise_of(comparison, spread), limits, k, source, spread, expected), limits)
 
@@ -207,12 +209,12 @@ def limited(comparison: Comparison, stage: Stage, limits: Limits) -> Stage:
     """The stage with these limits."""
     noise = stage.noise
     if comparison.elementwise and noise.largest <= limits.largest and noise.rms > limits.rms:
-        limits = noise_ratio.for_copies(limits, comparison.expected)
+        limits = noise_limits.for_copies(limits, comparison.expected)
     return replace(stage, limits=limits)
 
 
 def run_spread(comparison: Comparison, runs: list[AnyArray]) -> Spread | None:
-    return in_domain(comparison, noise_ratio.spread_of(runs, comparison.expected, comparison.actual.dtype))
+    return in_domain(comparison, allowed_scale.spread_of(runs, comparison.expected, comparison.actual.dtype))
 
 
 def in_domain(comparison: Comparison, spread: Spread | None) -> Spread | None:
@@ -230,13 +232,13 @@ def pooled_spread(comparison: Comparison, spread: Spread | None) -> Spread | Non
     values = comparison.call.argument("input")
     fits = isinstance(values, np.ndarray) and values.shape == comparison.expected.shape
     order = widen(values) if fits else comparison.expected
-    return noise_ratio.pooled(spread, np.abs(order) if order.dtype.kind == "c" else order)
+    return allowed_scale.pooled(spread, np.abs(order) if order.dtype.kind == "c" else order)
 
 
 def limits_of(comparison: Comparison, *, equal_terms: bool = False) -> Limits:
     # The reference of float64 is computed in float64 as well, and errs as much as the device.
     wide = 2.0 if comparison.precision in WIDE_DTYPES else 1.0
-    return noise_ratio.limits_for(
+    return noise_limits.limits_for(
         elementwise=comparison.elementwise,
         fan_in=summed_terms(comparison).count,
         equal_terms=equal_terms,
@@ -267,7 +269,7 @@ def noise_beside(comparison: Comparison, stage: Stage, values: AnyArray) -> Nois
 def scale_of(comparison: Comparison, spread: Spread | None) -> AnyArray:
     """A of each element."""
     with np.errstate(invalid="ignore", over="ignore"):
-        return noise_ratio.scale(
+        return allowed_scale.scale(
             comparison.expected,
             spread,
             dtype=comparison.precision,
@@ -287,4 +289,4 @@ def still_of(comparison: Comparison) -> float:
 
 def floor_of(comparison: Comparison) -> float:
     """c, the share of RMS(S) that every element is granted."""
-    return 0.0 if comparison.elementwise else noise_ratio.FLOOR
+    return 0.0 if comparison.elementwise else allowed_scale.FLOOR

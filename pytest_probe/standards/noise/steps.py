@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.run import PRODUCTS, Composition
-from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics import allowed_scale
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, widen
 from pytest_probe.numerics.noise_ratio import Noise
 from pytest_probe.numerics.rounding_signature import (
@@ -296,7 +296,7 @@ def _all_drawn(comparison: Comparison, moved: Sequence[AnyArray]) -> list[AnyArr
 
 def _right_at_poles(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray]) -> BoolArray:
     """Where the output is within the limits, or what the steps lead to from an infinity."""
-    spread = noise_ratio.spread_of(samples, comparison.expected, comparison.actual.dtype)
+    spread = allowed_scale.spread_of(samples, comparison.expected, comparison.actual.dtype)
     within = stage.noise.ratios <= stage.limits.largest
     if spread is None or not spread.disagree.any():
         return np.asarray(within)
@@ -348,7 +348,7 @@ def far_from_steps(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
     if not samples:
         return ""
     wide, expected = widen(comparison.actual), comparison.expected
-    nearest = noise_ratio.nearest_run(wide, [expected, *samples])
+    nearest = allowed_scale.nearest_run(wide, [expected, *samples])
     usable = np.isfinite(expected) & np.isfinite(wide) & np.isfinite(nearest)
     rest = np.where(usable, np.where(usable, wide, 0.0) - np.where(usable, nearest, 0.0), 0.0)
     ulps = _ulps(comparison)
@@ -376,7 +376,7 @@ def _error(comparison: Comparison, run: AnyArray, usable: BoolArray) -> AnyArray
 def _scale(comparison: Comparison, samples: Sequence[AnyArray]) -> AnyArray:
     """A, from samples, and one rounding at least."""
     spread = stages.pooled_spread(comparison, stages.run_spread(comparison, list(samples)))
-    allowed = noise_ratio.scale(
+    allowed = allowed_scale.scale(
         comparison.expected, spread, dtype=comparison.precision, roundoff=comparison.roundoff, floor=SHARE
     )
     return np.maximum(allowed, ROUNDING * _ulps(comparison))

@@ -52,7 +52,7 @@ SCALES = (
         for k in STAGES
     ),
     Explanation(
-        "choices", OPEN, (), "untied 64", USUAL, "pass", "", scales.choices,
+        "choices", OPEN, (scales.may_choose,), "untied 64", USUAL, "pass", "", scales.choices,
     ),
     Explanation(
         "float32", OPEN, (elsewhere,), "float32 4", USUAL, "pass", "", scales.float32,

@@ -7,9 +7,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.numerics import kernel, noise_ratio
+from pytest_probe.numerics import allowed_scale, kernel
+from pytest_probe.numerics.allowed_scale import Spread
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
-from pytest_probe.numerics.noise_ratio import Spread
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.noise import stages
 from pytest_probe.standards.noise.explanation import Stage
@@ -43,13 +43,13 @@ class UnsampledSuspects(Struct, frozen=True):
     def of(cls, drawn: Comparison, stage: Stage) -> UnsampledSuspects:
         limit = min(stage.limits.largest, stages.limits_of(of_few_terms(drawn)).largest)
         size = None if stage.spread is None else stage.spread.size
-        least = 0.0 if size is None else stages.floor_of(drawn) * noise_ratio.root_mean_square(size)
+        least = 0.0 if size is None else stages.floor_of(drawn) * allowed_scale.root_mean_square(size)
         if stage.source != stages.BETWEEN_STEPS:
             return cls(drawn, limit, least)
         off = _steps_off(drawn, least)
-        farthest, row = float(np.max(off, initial=0.0)), FARTHER * noise_ratio.root_mean_square(off)
+        farthest, row = float(np.max(off, initial=0.0)), FARTHER * allowed_scale.root_mean_square(off)
         if "attention" in drawn.classes:
-            room = stage.limits.largest / (2 * max(stage.noise.largest, noise_ratio.TINY))
+            room = stage.limits.largest / (2 * max(stage.noise.largest, allowed_scale.TINY))
             farthest *= min(ROOM, max(1.0, room))
             row = max(row, float(np.max(_by_row(off), initial=0.0)))
         return cls(drawn, limit, least, farthest, row)
@@ -58,7 +58,7 @@ class UnsampledSuspects(Struct, frozen=True):
         """Those of a part of the output, of whatever shape."""
         # Above the limit beside what each is granted; what no run moves from zero is granted less.
         form, roundoff = float_format(self.comparison.precision), self.comparison.roundoff
-        least = float(np.maximum(noise_ratio.least_allowed(form), self.least))
+        least = float(np.maximum(allowed_scale.least_allowed(form), self.least))
         found = kernel.opened(actual, expected, form, roundoff=roundoff, least=least, limit=self.limit)
         if found is None:
             part = replace(self.comparison, actual=actual, expected=expected)

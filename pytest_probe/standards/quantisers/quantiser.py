@@ -34,7 +34,8 @@ _FEW = 200
 
 
 def nearest(values: Float64Array, form: FloatFormat, *, saturate: bool) -> Float64Array:
-    """Rounded to nearest, ties to even; what lies beyond the largest number is that, or what the format puts there."""
+    """Rounded to nearest, ties to even; what lies beyond the largest number is that, or what the format puts there.
+    values: of any shape, numbers divided by their block's scale, in float64."""
     limited = np.clip(values, -form.max, form.max) if saturate else values
     return widen(round_to(limited, form.name))
 
@@ -58,7 +59,8 @@ def others(values: Float64Array, form: FloatFormat) -> Mapping[str, Float64Array
 def right(
     found: Float64Array, values: Float64Array, form: FloatFormat, *, saturate: bool, near: Float64Array
 ) -> BoolArray:
-    """Where elements are right; near: the share of itself by which each quotient may be off."""
+    """Where elements are right; near: the share of itself by which each quotient may be off. All are of one shape, and
+    right is nearest(v) for v = values, values (1 - near) or values (1 + near)."""
     moved = (values, values * (1 - near), values * (1 + near))
     return np.asarray(np.logical_or.reduce([alike(found, nearest(each, form, saturate=saturate)) for each in moved]))
 
@@ -76,7 +78,8 @@ def biased(draws: Sequence[Float64Array], values: Float64Array, form: FloatForma
     """Why draws are no stochastic rounding; "" where they may be one. Each draw has one of the two neighbours already.
 
     The share that is rounded up is compared with the probability to do so, over all elements and in bins of that
-    probability: a quantiser that rounds to nearest is right on average.
+    probability: a quantiser that rounds to nearest is right on average. With p = (value - below) / (above - below) of
+    each element and n draws, |share - mean(p)| <= 5.5 sqrt(mean(p (1 - p)) / n).
     """
     below, above = neighbours(values, form)
     between = above > below

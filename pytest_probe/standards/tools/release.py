@@ -214,8 +214,8 @@ _ABSOLUTE_RATIOS = {
 
 
 def absolute_threshold(measures: Measures, limits: RuleLimits | None = None) -> RuleVerdict:
-    """A relative limit for what is not small, an absolute one for what is, and none may be beyond. The limits are those
-    of the convention."""
+    """A relative limit for what is not small, an absolute one for what is, and none may be beyond: inf_nan_error_ratio,
+    rel_error_ratio and abs_error_ratio are 0. The limits are those of the convention."""
     for name, words in _ABSOLUTE_RATIOS.items():
         share: float | None = getattr(measures, name)
         if share is not None and not within(share, 0):
@@ -225,7 +225,7 @@ def absolute_threshold(measures: Measures, limits: RuleLimits | None = None) -> 
 
 def accumulative(measures: Measures, limits: RuleLimits) -> RuleVerdict:
     """Absolute thresholds with one bound for values up to 1 and, relative, for larger ones; and errors to both sides
-    in balance."""
+    in balance: error_balance <= its limit."""
     found = absolute_threshold(measures)
     if found.verdict == "error":
         return found
@@ -236,7 +236,7 @@ def accumulative(measures: Measures, limits: RuleLimits) -> RuleVerdict:
 
 
 def binary(measures: Measures, limits: RuleLimits | None = None) -> RuleVerdict:
-    """Binary consistency: every element equals the reference, NaN never does."""
+    """Binary consistency: every element equals the reference, NaN never does: binary_mismatch_ratio is 0."""
     share = measures.binary_mismatch_ratio
     if share is None or within(share, 0):
         return PASS
@@ -244,7 +244,7 @@ def binary(measures: Measures, limits: RuleLimits | None = None) -> RuleVerdict:
 
 
 def thousandth(measures: Measures, limits: RuleLimits) -> RuleVerdict:
-    """A least share of all elements has a relative error below 0.001."""
+    """A least share of all elements has a relative error below 0.001: thousandth_ratio >= its limit."""
     share, least = measures.thousandth_ratio, limits["ratio"]
     if share is None or share >= least:
         return PASS
@@ -254,7 +254,8 @@ def thousandth(measures: Measures, limits: RuleLimits) -> RuleVerdict:
 
 
 def ulp(measures: Measures, limits: RuleLimits, benchmark: Measures | None = None, floor: float = 0.0) -> RuleVerdict:
-    """A mean (0: none passes), or a share of elements beyond a threshold; else no worse a share than the benchmark's.
+    """A mean (0: none passes), or a share of elements beyond a threshold; else no worse a share than the benchmark's:
+    ulp_mean < its limit, or ulp_over_ratio < its limit, or ulp_over_ratio < max(the benchmark's, floor).
 
     benchmark: another device's errors against the same reference, whose share counts as floor at least. A mean that is
     NaN or inf must be the benchmark's too.
@@ -280,8 +281,8 @@ def _number(value: float | None) -> float:
 
 def accuracy_reached(measures: Measures, limits: RuleLimits) -> RuleVerdict:
     """ptdbg's: an error where cosine and largest absolute error are both beyond their limits, or one of them beyond its
-    worst one. "Nan", where the cosine cannot be had (one element, one side zero), is a warning: the tool has not
-    decided."""
+    worst one, cosine < worst_cosine or max_abs_error > worst_max_abs_error. "Nan", where the cosine cannot be had (one
+    element, one side zero), is a warning: the tool has not decided."""
     if measures.nonfinite_mismatch:
         return RuleVerdict("error", "NaN or inf stand at other places than in the reference")
     cosine, largest = _cosine(measures), measures.max_abs_error
@@ -306,7 +307,8 @@ _ZEROS_LEAST_ELEMENTS, _ZEROS_MOST = 100, 0.1
 
 
 def zeros(actual: AnyArray, expected: AnyArray) -> RuleVerdict:
-    """Dropout as the tools judge it: by the share of zeros, within 10 %, and not at all below 100 elements."""
+    """Dropout as the tools judge it: by the number of zeros, |Z(actual) - Z(expected)| / N < 0.1, and not at all where
+    N, the number of elements, is below 100."""
     if actual.size < _ZEROS_LEAST_ELEMENTS:
         return PASS
     gap = abs(int((actual == 0).sum()) - int((expected == 0).sum())) / actual.size

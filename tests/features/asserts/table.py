@@ -88,7 +88,7 @@ def cut_to_bfloat16_instead_of_rounded() -> Pair:
     return (x.view(torch.int32) & ~0xFFFF).view(F32).to(BF16), x
 
 
-@case("random errors", "TF32", "steps of", rtol=1e-5, atol=1e-5)
+@case("to either side", "TF32", "steps that", rtol=1e-5, atol=1e-5)
 def product_of_tf32_operands() -> Pair:
     a, b = randn(64, 256, seed=4), randn(256, 64, seed=5)
     narrow = [((t.view(torch.int32) + 0x1000) & ~0x1FFF).view(F32) for t in (a, b)]
@@ -98,13 +98,13 @@ def product_of_tf32_operands() -> Pair:
 # The dtype of a sum.
 
 
-@case("as of steps that are rounded to", rtol=1e-3, atol=1e-3)
+@case("to either side", rtol=1e-3, atol=1e-3)
 def product_added_up_in_float16() -> Pair:
     a, b = randn(32, 512, dtype=F16), randn(512, 32, seed=1, dtype=F16)
     return added_up(a, b, F16), (a.float() @ b.float()).to(F16)
 
 
-@case("as of steps that are rounded to", rtol=1.6e-2, atol=1e-2)
+@case("to either side", rtol=1.6e-2, atol=1e-2)
 def product_added_up_in_bfloat16() -> Pair:
     a, b = randn(32, 256, dtype=BF16), randn(256, 32, seed=1, dtype=BF16)
     return added_up(a, b, BF16), (a.float() @ b.float()).to(BF16)

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from pytest_probe.errors import SettingsError
 from pytest_probe.features.cache import plugin as cache
 from pytest_probe.features.cache.folder import Part
 from pytest_probe.frameworks.python import calls
@@ -166,3 +167,10 @@ def test_sizes_of_the_cache_are_parsed(pytester: pytest.Pytester, text: str, siz
     config = pytester.parseconfig(f"--probe-cache=cache,size={text}")
     settings = parse(config, paths_given=False)
     assert settings.cache == (pytester.path / "cache", size)
+
+
+def test_a_size_that_is_refused_makes_no_folder(pytester: pytest.Pytester) -> None:
+    (pytester.path / "conftest.py").unlink()
+    with pytest.raises(SettingsError, match="give a size"):
+        parse(pytester.parseconfig("--probe-cache=new,size=10"), paths_given=False)
+    assert not (pytester.path / "new").exists()

@@ -23,7 +23,7 @@ from tests.support.self_faults import FAULTS, NARROW, RACE, Fault
 
 CASES = [(name, dtype) for name, fault in FAULTS.items() for dtype in fault.dtypes]
 # On the CPU its own float64 kernels are the reference that cpu has.
-ON_CPU = {"cpu": "wider"}
+ON_CPU = {"cpu": "wider-dtype"}
 
 
 def asked(bench: Make, fault: Fault, dtype: torch.dtype, device: str, calls: dict[str, Any]) -> Verdict:
@@ -60,7 +60,7 @@ def test_a_fault_is_found_by_its_question(bench: Make, name: str, dtype: torch.d
     if not fault.found:
         assert verdict.verdict == PASS_SELF, verdict.reason
         return
-    assert outcomes(verdict)[fault.found] == ("warning" if fault.found == "smooth" else "error"), verdict.outputs
+    assert outcomes(verdict)[fault.found] == ("warning" if fault.found == "no-jumps" else "error"), verdict.outputs
     assert verdict.verdict in ("warning", "error")
 
 
@@ -72,11 +72,11 @@ def test_the_right_kernel_passes(bench: Make, name: str, dtype: torch.dtype, dev
 
 
 def test_smooth_alone_finds_what_it_finds_among_others(bench: Make) -> None:
-    fault = replace(FAULTS["jump"], asked=("smooth",))
+    fault = replace(FAULTS["jump"], asked=("no-jumps",))
     for wrong in (True, False):
         calls = {fault.api: fault.call(torch.float32)} if wrong else {}
         verdict = asked(bench, fault, torch.float32, "other", calls)
-        assert outcomes(verdict) == {"smooth": "warning" if wrong else "pass"}
+        assert outcomes(verdict) == {"no-jumps": "warning" if wrong else "pass"}
 
 
 @pytest.mark.evidence
@@ -90,7 +90,7 @@ def test_what_an_operators_own_steps_explain_is_undecided(
     registry = Registry(namespaces={"Vendor": composites.__name__}, devices={"other": devices.Emulated})
     function = getattr(composites, name)
     made = bench(f"Vendor.{name}", function, *args, backward=True, registry=registry, request={"device": "other"})
-    verdict = SelfChecks(made.checker, ["wider"]).of(made.case(direction)).verdict
+    verdict = SelfChecks(made.checker, ["wider-dtype"]).of(made.case(direction)).verdict
     found = {output.verdict for output in verdict.outputs}
     if name in composites.WRONG:
         assert "error" in found, verdict.outputs

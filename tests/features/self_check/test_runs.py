@@ -66,11 +66,11 @@ def test_each_question_is_an_output(run: Any) -> None:
     matmul = found["Torch.matmul.0.forward"]
     assert (matmul["verdict"], matmul["standard"]) == ("pass (self)", "self")
     assert {each["name"] for each in matmul["outputs"]} == {
-        *("wider.output.0", "cpu.output.0", "smooth", "finite.wider.output.0", "finite.cpu.output.0")
+        *("wider-dtype.output.0", "cpu.output.0", "no-jumps", "finite.wider-dtype.output.0", "finite.cpu.output.0")
     }
     assert matmul["outputs"][0]["metrics"]["noise_ratio"] >= 0
     gradient = found["Functional.gelu.0.backward"]
-    assert "wider.grad.input.0" in {each["name"] for each in gradient["outputs"]}
+    assert "wider-dtype.grad.input.0" in {each["name"] for each in gradient["outputs"]}
     assert {each["name"] for each in found["Torch.add.0.forward"]["outputs"]} == {"cpu.output.0", "finite.cpu.output.0"}
 
 
@@ -101,18 +101,18 @@ def test_strict_counts_no_such_pass(run: Any) -> None:
 def test_auto_says_what_can_be_asked(run: Any) -> None:
     result, _ = run("--probe-device=other", "-rs", "-vv", calls=VENDOR)
     result.assert_outcomes(skipped=1)
-    assert "--probe-standard=self can ask: wider, cpu, smooth, finite" in "".join(
+    assert "--probe-standard=self can ask: wider-dtype, cpu, no-jumps, finite" in "".join(
         line.strip() + " " for line in result.outlines
     ).replace("  ", " ")
     result, found = run(SELF, "--probe-device=other", "--probe-out=out", calls=VENDOR)
     result.assert_outcomes(passed=1)
     reasons = {each["name"]: each["reason"] for each in found["Vendor.tanh.0.forward"]["outputs"]}
-    assert set(reasons) >= {"wider.output.0", "cpu.output.0", "smooth"}
+    assert set(reasons) >= {"wider-dtype.output.0", "cpu.output.0", "no-jumps"}
 
 
 def test_only_what_is_named_is_asked(run: Any) -> None:
-    _, found = run(SELF, "--probe-self=wider", "--probe-device=other", "--probe-out=out", "--probe-api=*matmul")
-    assert [each["name"] for each in found["Torch.matmul.0.forward"]["outputs"]] == ["wider.output.0"]
+    _, found = run(SELF, "--probe-self=wider-dtype", "--probe-device=other", "--probe-out=out", "--probe-api=*matmul")
+    assert [each["name"] for each in found["Torch.matmul.0.forward"]["outputs"]] == ["wider-dtype.output.0"]
 
 
 def test_a_race_breaks_a_relation(run: Any) -> None:

@@ -357,12 +357,21 @@ def test_a_configuration_that_cannot_be_used(tmp_path: Path, options: dict[str, 
         PrecisionDebugger(task="free_benchmark", dump_path=tmp_path, **options)
 
 
-def test_msprobes_file(tmp_path: Path) -> None:
+def test_msprobes_file(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
     section = {"scope": [], "list": ["gelu"], "fuzz_stage": "backward", "pert_mode": "improve_precision"}
     file = tmp_path / "config.json"
-    content = {"task": "free_benchmark", "dump_path": str(tmp_path / "out"), "level": "L1", "free_benchmark": section}
+    content: dict[str, Any] = {
+        "task": "free_benchmark",
+        "dump_path": str(tmp_path / "out"),
+        "level": "L1",
+        "free_benchmark": section,
+    }
+    content |= {"rank": [], "step": [3], "seed": 5, "is_deterministic": False}
     file.write_text(json.dumps(content))
     debugger = PrecisionDebugger(str(file))
+    assert caplog.messages == [f"pytest-probe: {file}: these keys have no effect here: step"]
+    assert torch.initial_seed() == 5
     debugger.start()
     F.gelu(torch.randn(4, 8, requires_grad=True))
     debugger.close()

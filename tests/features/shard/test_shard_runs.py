@@ -69,6 +69,32 @@ def test_four_shards_are_one_run(pytester: pytest.Pytester, name: str) -> None:
         assert not {id for id in ids if id.replace("forward", "backward") in part and id.endswith("forward")}
 
 
+@pytest.mark.parametrize("dtypes", ["recorded,bfloat16", "bfloat16,float32"])
+def test_several_dtypes_are_merged_in_the_order_of_one_run(
+    pytester: pytest.Pytester, make_dump: DumpMaker, dtypes: str
+) -> None:
+    make_dump()
+    dtype = f"--probe-dtype={dtypes}"
+    pytester.runpytest(*RUN, dtype, "--probe-out=whole")
+    assert merge(shards(pytester, 2, dtype)) == 0
+    ids = [[result["id"] for result in results(pytester.path / each)] for each in ("merged", "whole")]
+    assert ids[0] == ids[1]
+    assert len(ids[0]) > len(NAMES)
+
+
+def test_merge_says_which_tables_of_two_dumps_it_does_not_write(
+    pytester: pytest.Pytester, make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_dump()
+    make_dump("other/dump.json")
+    paths = "--probe-dump=dump.json", "--probe-against=other/dump.json"
+    pytester.runpytest(*paths, "--probe-shard=1/1", "--probe-out=shard1")
+    assert [*(pytester.path / "shard1").glob("compare_result_*.csv")]
+    capsys.readouterr()
+    merge([pytester.path / "shard1"])
+    assert "compare_result_*.csv are not written: " in capsys.readouterr().out
+
+
 def test_workers_and_another_order_deal_alike(pytester: pytest.Pytester, folders: list[Path]) -> None:
     one = sorted(result["id"] for result in results(folders[0]))
     args = ("-n1", "-p", "randomly", "-p", "no:cacheprovider")

@@ -14,8 +14,8 @@ import torch
 from pytest_probe.check.check import Checker
 from pytest_probe.check.run_request import RunRequest
 from pytest_probe.model.verdict import OutputVerdict, Verdict
+from pytest_probe.numerics.allowed_scale import Spread
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.numerics.noise_ratio import Spread
 from pytest_probe.registry import Registry
 from pytest_probe.standards.noise.edges import unstable
 from pytest_probe.standards.noise.standard import NoiseStandard

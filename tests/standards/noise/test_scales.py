@@ -165,6 +165,9 @@ def test_a_choice_among_zeros_is_still_looked_for() -> None:
     runs = {name: [wanted] * 4 for name in EXACT}
     assert judged(chosen, wanted, runs={**runs, "untied": [chosen]}, api=UNLISTED)[0].verdict == "pass"
     assert judged(chosen, wanted, runs=runs, api=UNLISTED)[0].verdict == "error"
+    # A function without a jump chooses nothing: numbers where all runs have zero are a fault, and take no 64 runs.
+    found, asked = judged(chosen, wanted, runs={**runs, "untied": [chosen]}, api="Torch.exp")
+    assert (found.verdict, asked.get("untied", 0)) == ("error", 0)
 
 
 def test_an_output_that_one_run_explains_takes_no_other_kind() -> None:

@@ -14,8 +14,8 @@ from pytest_probe.check.perturbed import perturbed
 from pytest_probe.inputs.draws import RandomStreams
 from pytest_probe.model.run import Leaf
 from pytest_probe.model.verdict import Element, Metric, OutputVerdict
+from pytest_probe.numerics.allowed_scale import root_mean_square
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_complex, is_floating, widen
-from pytest_probe.numerics.noise_ratio import root_mean_square
 from pytest_probe.numerics.statistics import stable_order
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.options import SELF
@@ -75,7 +75,7 @@ def steps(call: Call, seed: int, *, has_reference: bool) -> OutputVerdict:
 
 
 def _verdict(outcome: str, reason: str, metrics: Mapping[str, Metric] | None = None) -> OutputVerdict:
-    return OutputVerdict("smooth", (), "", outcome, SELF, reason, metrics or {})  # type: ignore[arg-type]
+    return OutputVerdict("no-jumps", (), "", outcome, SELF, reason, metrics or {})  # type: ignore[arg-type]
 
 
 def _moved(call: Call, seed: int, step: int, labels: frozenset[str]) -> Moved:
@@ -187,7 +187,7 @@ def _jumped(name: str, value: AnyArray, jump: Jump) -> OutputVerdict:
         one, other = (str(each) if np.iscomplexobj(each) else float(each) for each in (jump.found[index], value[index]))
         unit = float(ulp(widen(value[index]), _real(value)))
         worst.append(Element(index, one, other, float(distance[index]) / unit, float("nan")))
-    return OutputVerdict("smooth", value.shape, value.dtype.name, "warning", SELF, words, metrics, tuple(worst))
+    return OutputVerdict("no-jumps", value.shape, value.dtype.name, "warning", SELF, words, metrics, tuple(worst))
 
 
 def _real(value: AnyArray) -> np.dtype[Any]:

@@ -1,0 +1,152 @@
+"""Float64 of another device than the CPU: what is wrong with it is found, and what rounds otherwise is no fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pytest_probe.check import Checker, RunRequest
+from pytest_probe.frameworks.torch.framework import TorchFramework
+from pytest_probe.model.run import Run
+from pytest_probe.model.verdict import Verdict
+from pytest_probe.registry import Registry
+from tests.support.dumps import unpack
+from tests.support.large_calls import cut_small_calls
+
+Tensor = torch.Tensor
+Wrong = Callable[[np.ndarray], np.ndarray]
+RNG = np.random.default_rng(5)
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    """Other roundings of float64, a few in each number."""
+    return np.asarray(values * (1 + 2.0**-51 * RNG.integers(-4, 5, values.shape)) + 2.0**-54)
+
+
+def one_off(values: np.ndarray) -> np.ndarray:
+    wrong = values.copy()
+    wrong.reshape(-1)[wrong.size * 2 // 3] *= 1 + 1e-4
+    return wrong
+
+
+FAULTS: dict[str, Wrong] = {
+    "a product off by 1e-6": lambda values: values * (1 + 1e-6),
+    "float32 inside": lambda values: values.astype(np.float32).astype(np.float64),
+    "one element": one_off,
+}
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """The float64 of a device by another name, "cpu:0", gives what is changed of the CPU's."""
+
+    def plant(forward: Wrong | None, backward: Wrong | None = None) -> None:
+        run, gradients = TorchFramework.run, TorchFramework.gradients
+
+        def changed(values: dict[str, Any], change: Wrong | None) -> dict[str, Any]:
+            floats = (name for name, value in values.items() if getattr(value, "dtype", None) == np.float64)
+            return values if change is None else {**values, **{name: change(values[name]) for name in floats}}
+
+        def other_run(self: Any, function: Any, args: Any, kwargs: Any, way: Any, wanted: Any = None) -> Run:
+            found: Run = run(self, function, args, kwargs, way, wanted)
+            if way.place == "cpu:0":
+                found.outputs = changed(found.outputs, forward)
+            return found
+
+        def other_gradients(self: Any, found: Run, seeds: Any) -> dict[str, np.ndarray]:
+            given = gradients(self, found, seeds)
+            return changed(given, backward) if found.handle[1].way.place == "cpu:0" else given
+
+        monkeypatch.setattr(TorchFramework, "run", other_run)
+        monkeypatch.setattr(TorchFramework, "gradients", other_gradients)
+
+    return plant
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def check(function: Callable[..., Any], *given: Any, backward: bool = False) -> Verdict:
+    """Of a device that is right."""
+    checker = Checker(RunRequest(device="cpu", reference_device="cpu:0"), Registry.default())
+    return checker.compare(function, function, list(given), key="call", backward=backward)[-1]
+
+
+CALLS: dict[str, Callable[[], Verdict]] = {
+    "matmul": lambda: check(torch.matmul, numbers(32, 48), numbers(48, 16, seed=1)),
+    "exp": lambda: check(torch.exp, numbers(64, 64)),
+    "cut": lambda: check(F.gelu, numbers(512, 64)),
+    "sampled": lambda: check(torch.matmul, numbers(256, 256), numbers(256, 256, seed=1)),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("call", ["matmul", "exp", "cut"])
+def test_float64_that_is_wrong_is_found(
+    call: str, fault: str, elsewhere: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_small_calls(monkeypatch)
+    elsewhere(FAULTS[fault])
+    found = CALLS[call]()
+    assert (found.verdict, found.kind) == ("skip", "no reference")
+    assert "float64 on cpu:0 gives other numbers than on the CPU: output.0" in found.reason
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("shape", [(32, 32), (512, 64)], ids=["small", "cut"])
+def test_gradients_in_float64_that_are_wrong_are_found(
+    shape: tuple[int, int], fault: str, elsewhere: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_small_calls(monkeypatch)
+    elsewhere(None, FAULTS[fault])
+    found = check(F.gelu, numbers(*shape), backward=True)
+    assert (found.verdict, found.kind) == ("skip", "no reference")
+
+
+@pytest.mark.parametrize("call", ["matmul", "exp", "cut"])
+def test_other_roundings_are_no_fault(
+    call: str, elsewhere: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_small_calls(monkeypatch)
+    elsewhere(rounded)
+    found = CALLS[call]()
+    assert found.verdict == "pass"
+    assert "reference on cpu:0: what is judged, and 1% of the rest, ran on the CPU as well" in found.notes
+
+
+def test_what_cancels_is_no_fault(elsewhere: Callable[..., None]) -> None:
+    """Terms of 10^9 that add up to nothing: what is left is rounding, and differs by all of itself."""
+
+    def summed(x: Tensor) -> Tensor:
+        return (x - x.mean(-1, keepdim=True)).sum(-1) + x[..., 0] * 0
+
+    elsewhere(lambda values: values * -0.7 + 1e-7)
+    assert check(summed, numbers(64, 64) * 1e9).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: check(torch.linalg.svdvals, numbers(8, 8)),
+        lambda: check(lambda x: torch.sort(x.round()), numbers(64, 64)),
+        lambda: check(F.dropout, numbers(64, 64)),
+    ],
+    ids=["svdvals", "ties", "dropout"],
+)
+def test_what_has_several_right_values_is_no_fault(call: Callable[[], Verdict], elsewhere: Callable[..., None]) -> None:
+    elsewhere(rounded, rounded)
+    assert call().verdict == "pass"
+
+
+def test_recorded_calls(pytester: pytest.Pytester) -> None:
+    """All of a model's step, with the reference on the CPU by its other name."""
+    dump = unpack("msprobe-26.2.0/gpt", pytester.path)
+    both = [pytester.runpytest_inprocess(f"--probe-dump={dump}", *more, "-pno:xdist").parseoutcomes()
+            for more in ((), ("--probe-reference-device=cpu:0",))]  # fmt: skip
+    assert both[0] == both[1]
