@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from msgspec.structs import replace
 
+from cases.kernels.parts import attention
 from pytest_probe.check import comparisons, judging, resolve, sources, structure
 from pytest_probe.check.large import cuts
 from pytest_probe.model.comparison import Comparison
@@ -400,6 +401,13 @@ CLAUSES = (
         ROTARY.function, ROTARY.reference, lambda: ROTARY.inputs(torch.Generator().manual_seed(0)),
         (without_row("between kernels", "as the CPU"),),
         "pass", "error", place="other",
+    ),
+    Clause(
+        "many runs where few leave an element", "float16 attention in 16-bit operations, another device",
+        attention.plain, F.scaled_dot_product_attention,
+        lambda: attention.qkv(torch.float16, torch.Generator().manual_seed(27)),
+        ((steps, "MANY_DRAWN", steps.DRAWN), (steps, "ROOM", 1.0)),
+        "pass", "error", api="Functional.scaled_dot_product_attention", place="other", key="27",
     ),
     Clause(
         "one kernel rounds once", "bfloat16 softmax in bfloat16 steps, another device",
