@@ -24,9 +24,6 @@ SIZE_RMS = 2.0
 SIZE_RMS_UNNAMED = 1.7
 # An element's pool: so many on either side by the size of the reference, which count as so many samples of it.
 NEIGHBOURS, OF_POOL = 32, 4.0
-# A device that adds in another order rounds other numbers, of which few samples show the tail: atomic sums reach 1.1
-# times the bound without it (tests/evidence/test_other_steps.py).
-OTHER_ORDER = 1.5
 # The square of one rounding in ulps, as its standard deviation.
 ONE_ROUNDING = 1 / 12
 # One output of so many may have an element beyond its bound by chance; and the share of the largest errors, which may
@@ -55,7 +52,9 @@ def unlike_rounding(errors: AnyArray, samples: Sequence[AnyArray], values: AnyAr
     usual = max(root_mean_square(np.abs(sample)) for sample in samples)
     if size > size_rms * usual:
         return f"RMS {size:.3g} noise scales, rounding gives {usual:.3g}"
-    return direction(errors, samples, values) or place_of(errors, samples)
+    # One element that is far off is no place.
+    farthest = max(float(np.abs(sample).max()) for sample in samples)
+    return direction(errors, samples, values) or place_of(np.clip(errors, -farthest, farthest), samples)
 
 
 def scaled(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray, unit: AnyArray) -> list[AnyArray]:
@@ -77,18 +76,18 @@ def scaled(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray, unit
     return [divided(errors, total, count), *theirs]
 
 
-def too_far(errors: AnyArray, samples: Sequence[AnyArray], beyond: BoolArray) -> str:
+def too_far(errors: AnyArray, samples: Sequence[AnyArray], beyond: BoolArray, room: float) -> str:
     """Why an element is farther off than rounding leads it; "" where none is.
 
     errors, samples: in units of the scale of each element. beyond: where errors are more than an ulp, as far as a
-    rounding to the other side leads. The farthest sample gives the bound, half as much again as one output of normal
-    errors in 10^6 reaches.
+    rounding to the other side leads. The farthest sample gives the bound: room times what one output of normal errors
+    in 10^6 reaches.
     """
     count, size = len(samples), errors.size
     usual, *others = map(size_of_most, (errors, *samples))
     more = max(1.0, usual / max(others)) if max(others) else 1.0
     tail = math.sqrt(math.log(CHANCE * size) / math.log(max(count * size, FEW_ELEMENTS)))
-    bound = OTHER_ORDER * more * tail * max(float(np.abs(each).max()) for each in samples)
+    bound = room * more * tail * max(float(np.abs(each).max()) for each in samples)
     largest = float(np.max(np.abs(errors), initial=0.0, where=beyond))
     if largest <= bound:
         return ""

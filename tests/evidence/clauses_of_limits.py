@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from msgspec.structs import replace
 
+from cases.kernels.parts import attention
 from pytest_probe.check import comparisons, judging, resolve, sources, structure
 from pytest_probe.check.large import cuts
 from pytest_probe.model.comparison import Comparison
@@ -402,6 +403,13 @@ CLAUSES = (
         "pass", "error", place="other",
     ),
     Clause(
+        "many runs where few leave an element", "float16 attention in 16-bit operations, another device",
+        attention.plain, F.scaled_dot_product_attention,
+        lambda: attention.qkv(torch.float16, torch.Generator().manual_seed(27)),
+        ((steps, "MANY_DRAWN", steps.DRAWN), (steps, "ROOM", 1.0)),
+        "pass", "error", api="Functional.scaled_dot_product_attention", place="other", key="27",
+    ),
+    Clause(
         "one kernel rounds once", "bfloat16 softmax in bfloat16 steps, another device",
         softmax_by_steps, softmax, lambda: [normal(32, 100, dtype=BRAIN, scale=3)],
         ((steps, "_rounds_inside", lambda comparison, sample: True), (steps, "unlike_rounding", no_trouble),
@@ -439,7 +447,7 @@ CLAUSES = (
     ),
     Clause(
         "as-cpu: that bias alone", "bfloat16 matmul plus 1e-4 on another device",
-        off_by(1.0, 1e-4), torch.matmul, cancelling, ((edges, "bias", unlike_reference),),
+        off_by(1.0, 1e-4), torch.matmul, cancelling, ((biased, "bias", unlike_reference),),
         "error", "pass", api="Torch.matmul", place="other",
     ),
     Clause(

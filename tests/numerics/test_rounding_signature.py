@@ -54,7 +54,7 @@ def test_a_fault_has_a_direction_or_a_place(errors: AnyArray, why: str) -> None:
 def farthest(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray, ulps: AnyArray) -> str:
     """What `too_far` makes of errors that are not scaled."""
     own, *others = scaled(errors, samples, values, ulps)
-    return too_far(own, others, np.abs(errors) > ulps)
+    return too_far(own, others, np.abs(errors) > ulps, 1.25)
 
 
 # How far elements of like size scatter, in ulps: of some sums the terms are large and cancel.

@@ -40,6 +40,11 @@ from pytest_probe.standards.noise.stages import BETWEEN_STEPS
 # Runs on moved inputs that sample what a call rounds between its kernels, beside one on the exact inputs: as many as
 # the noise rule makes at most.
 DRAWN = 4
+# Where an element is farther off than these show, so many are drawn, and so much room is left. Few runs show badly how
+# far one element scatters: a healthy attention is at up to 1.18 times their bound, and 0.93 times that of many runs.
+MANY_DRAWN, ROOM = 16, 1.25
+# The same beside one result.
+ROOM_OF_ONE = 1.5
 # The share of the RMS scale that each element is granted: a sum that is composed otherwise rounds small elements too.
 SHARE = 2.0**-6
 # One rounding, in ulps: its standard deviation.
@@ -178,12 +183,15 @@ def unlike_composed_steps(
     why_not, evidence = None, comparison.evidence
     for how in kinds:
         # The reference's call as kernels of an accelerator make it, and what such kernels round on other inputs.
-        samples = evidence.composed_steps(how)
-        if samples:
-            moved, apart = evidence.composed_steps_moved(DRAWN, how), evidence.neighbours(DRAWN)
-            samples = samples + [_drawn(comparison, *pair) for pair in zip(moved, apart, strict=False)]
+        exact = evidence.composed_steps(how)
+
+        def samples_of(count: int, how: Composition = how, exact: list[AnyArray] = exact) -> list[AnyArray]:
+            moved = evidence.composed_steps_moved(count, how) if exact else []
+            return exact + _all_drawn(comparison, moved)
+
+        samples = samples_of(DRAWN)
         if any(_rounds_inside(comparison, sample) for sample in samples):
-            why_not = _unlike(comparison, stage, samples)
+            why_not = _unlike(comparison, stage, samples) or _too_far(comparison, samples_of)
             if not why_not and how in ("stepwise", "cast"):
                 why_not = _unlike_runs(comparison, samples, PRODUCTS if how == "stepwise" else 1)
             if not why_not:
@@ -234,10 +242,13 @@ def _unlike_reference(
     """Why the output is unlike runs of the reference that round at some places; None where they round nothing."""
     if not any(_rounds_inside(comparison, sample) for sample in exact):
         return None
+
     # The last kernel rounds as well.
-    first, moved = ([widen(round_to(run, comparison.precision)) for run in runs] for runs in (exact, runs_moved(DRAWN)))
-    drawn = (_drawn(comparison, *pair) for pair in zip(moved, comparison.evidence.neighbours(DRAWN), strict=False))
-    return _unlike(comparison, stage, [*first, *drawn], size_rms)
+    def samples_of(count: int) -> list[AnyArray]:
+        first, moved = (_rounded(comparison, runs) for runs in (exact, runs_moved(count)))
+        return [*first, *_all_drawn(comparison, moved)]
+
+    return _unlike(comparison, stage, samples_of(DRAWN), size_rms) or _too_far(comparison, samples_of)
 
 
 def _unlike(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray], size_rms: float = SIZE_RMS) -> str:
@@ -255,10 +266,32 @@ def _unlike(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray], s
     ulps = [_in_ulps(comparison, error) for error in errors]
     return (
         unlike_rounding(own, theirs, expected, size_rms)
-        or too_far(own, theirs, np.abs(errors[0]) > _ulps(comparison))
         or direction(ulps[0], ulps[1:], expected, unit="ulps")
         or too_few_rounded(comparison, samples)
     )
+
+
+def _too_far(comparison: Comparison, samples_of: Callable[[int], list[AnyArray]]) -> str:
+    """Why an element is farther off than runs lead it; "" where none is. Where few runs leave one that is, many show
+    how far each element scatters."""
+    wide, expected, ulps = widen(comparison.actual), comparison.expected, _ulps(comparison)
+    usable = np.isfinite(expected) & np.isfinite(wide)
+
+    def found(count: int, room: float) -> str:
+        error, *samples = (_error(comparison, run, usable) for run in (wide, *samples_of(count)))
+        own, *theirs = scaled(error, samples, expected, ulps)
+        return too_far(own, theirs, np.abs(error) > ulps, room)
+
+    return found(DRAWN, 1.0) and found(MANY_DRAWN, ROOM)
+
+
+def _rounded(comparison: Comparison, runs: Sequence[AnyArray]) -> list[AnyArray]:
+    return [widen(round_to(run, comparison.precision)) for run in runs]
+
+
+def _all_drawn(comparison: Comparison, moved: Sequence[AnyArray]) -> list[AnyArray]:
+    apart = comparison.evidence.neighbours(len(moved))
+    return [_drawn(comparison, *pair) for pair in zip(moved, apart, strict=False)]
 
 
 def _right_at_poles(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray]) -> BoolArray:
@@ -320,7 +353,7 @@ def far_from_steps(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
     rest = np.where(usable, np.where(usable, wide, 0.0) - np.where(usable, nearest, 0.0), 0.0)
     ulps = _ulps(comparison)
     own, *theirs = scaled(rest, [_error(comparison, samples[0], usable)], expected, ulps)
-    return too_far(own, theirs, np.abs(rest) > ulps)
+    return too_far(own, theirs, np.abs(rest) > ulps, ROOM_OF_ONE)
 
 
 def too_few_rounded(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
