@@ -109,7 +109,7 @@ def _moved(name: str, array: AnyArray) -> AnyArray:
 def _within(found: AnyArray, wanted: AnyArray, moved: AnyArray, *, shares: bool) -> bool:
     """Is each element no farther off than float64's rounding takes it? shares: is it granted a part of the others'
     distances and sizes, as a sum is in which terms cancel?"""
-    if found.shape != wanted.shape or found.dtype.kind in "iub":
+    if found.shape != wanted.shape or moved.shape != wanted.shape or found.dtype.kind in "iub":
         return np.array_equal(found, wanted)
     finite = np.isfinite(wanted)
     if not np.array_equal(found[~finite], wanted[~finite], equal_nan=True):

@@ -44,12 +44,10 @@ class Unique(Feature):
         run_here = {_key(item) for item in items if isinstance(item, ProbeItem)}
         kept: list[pytest.Item] = []
         left: list[pytest.Item] = []
-        wholes = [folds.of(item.case.record) if isinstance(item, ProbeItem) else None for item in items]
+        pairs = [(item, folds.of(item.case.record) if isinstance(item, ProbeItem) else None) for item in items]
         # A call of a step that is folded with one that builds the model is run as a step's.
-        of_steps = {
-            id(whole) for item, whole in zip(items, wholes, strict=True) if not getattr(item, "initialises", True)
-        }
-        for item, whole in zip(items, wholes, strict=True):
+        of_steps = {id(whole) for item, whole in pairs if isinstance(item, ProbeItem) and not item.initialises}
+        for item, whole in pairs:
             if not isinstance(item, ProbeItem) or whole is None:
                 kept.append(item)
             elif whole.record is item.case.record:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -198,11 +199,27 @@ def rounds_inside(comparison: Comparison) -> bool:
 
 def measured_stage(comparison: Comparison, spread: Spread | None, limits: Limits, k: int, source: str) -> Stage:
     expected = comparison.expected
-    if "factory" in comparison.classes:
+    if "factory" in comparison.classes or _has_whole_inputs(comparison):
         # A factory has no inputs to perturb: its numbers follow from two ends, with an error of theirs everywhere.
+        # Whole numbers do not move either, and a sum of them, as an FFT's, may cancel.
         size = comparison.roundoff * allowed_scale.root_mean_square(np.abs(expected[np.isfinite(expected)]))
         spread = Spread.of(np.full(expected.shape, size))
     return limited(comparison, Stage(noise_of(comparison, spread), limits, k, source, spread, expected), limits)
+
+
+def _has_whole_inputs(comparison: Comparison) -> bool:
+    """Do elements come from several inputs, all of which are whole numbers?"""
+    if comparison.elementwise or comparison.direction == "backward":
+        return False
+    kinds = set[str]()
+
+    def note(leaf: Any) -> Any:
+        if isinstance(leaf, np.ndarray):
+            kinds.add(leaf.dtype.kind)
+        return leaf
+
+    comparison.call.mapped(note)
+    return bool(kinds) and kinds <= set("iu")
 
 
 def limited(comparison: Comparison, stage: Stage, limits: Limits) -> Stage:
