@@ -43,7 +43,7 @@ DRAWN = 4
 # Where an element is farther off than these show, so many are drawn, and so much room is left. Few runs show badly how
 # far one element scatters: a healthy attention is at up to 1.18 times their bound, and 0.93 times that of many runs.
 MANY_DRAWN, ROOM = 16, 1.25
-# The same beside one result.
+# The same, compared with one result.
 ROOM_OF_ONE = 1.5
 # The share of the RMS scale that each element is granted: a sum that is composed otherwise rounds small elements too.
 SHARE = 2.0**-6
