@@ -259,9 +259,10 @@ def summary_lines(tally: Tally, *, not_run: int, width: int = WIDTH) -> Iterator
     """The summary in so many columns, line by line: the counts first. A name that is longer stays whole."""
     yield from wrap(", ".join([count(tally.verdicts.total(), "case"), *_counts(tally.verdicts)]), width=width)
     if initialising := tally.initialising.total():
-        verb = "initialises" if initialising == 1 else "initialise"
         found = _counts(tally.initialising) if tally.initialising["pass"] < initialising else ["all pass"]
-        yield from wrap(f"{count(initialising, 'call')} that {verb} the model: {', '.join(found)}", width=width)
+        yield from wrap(
+            f"{count(initialising, 'case')} of calls that initialise the model: {', '.join(found)}", width=width
+        )
     if tally.folded:
         ran = tally.verdicts.total()
         words = f"{ran:,} of {count(ran + tally.folded, 'case')} ran, one of those whose records are alike"

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import nn
 
 from pytest_probe import PrecisionDebugger
@@ -86,6 +87,27 @@ def test_what_builds_the_model_is_known_from_the_dump_and_steps_have_none(steps:
     assert initialisation(second) == frozenset()
 
 
+def test_without_gradients_nothing_is_known_to_initialise(steps: tuple[Path, Path]) -> None:
+    dump = read_dump(steps[0])
+    assert initialisation(replace(dump, records=tuple(replace(each, backward=None) for each in dump.records))) == set()
+
+
+def test_a_call_of_a_step_that_is_folded_with_one_of_building_is_no_initialisation(pytester: pytest.Pytester) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.mask = nn.Parameter(torch.ones(4, 4)), torch.zeros(4, 4)
+
+    debugger = PrecisionDebugger(dump_path=pytester.path / "dumps")
+    debugger.start()
+    ((Model().weight * 2).sum() + torch.zeros(4, 4).sum()).backward()
+    debugger.close()
+    dump = next(pytester.path.glob("dumps/step*/*/dump.json"))
+    assert initialisation(read_dump(dump)) == {"Torch.ones.0", "Torch.zeros.0"}
+    run = pytester.runpytest_inprocess(f"--probe-dump={dump}", "--probe-unique", "-pno:xdist", "-pno:randomly")
+    run.stdout.fnmatch_lines(["1 case of calls that initialise the model: all pass"])
+
+
 @pytest.mark.parametrize("name", STATISTICS)
 def test_dumps_of_steps_have_no_initialisation(name: str, tmp_path: Path) -> None:
     assert initialisation(read_dump(unpack(name, tmp_path))) == frozenset()
@@ -94,24 +116,24 @@ def test_dumps_of_steps_have_no_initialisation(name: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_they_come_last_and_are_one_line(steps: tuple[Path, Path], workers: str, pytester: pytest.Pytester) -> None:
     run = pytester.runpytest_subprocess(f"--probe-dump={steps[0]}", workers, "-pno:randomly", "--probe-out=out")
-    run.stdout.fnmatch_lines([f"{ALL} calls that initialise the model: all pass"])
+    run.stdout.fnmatch_lines([f"{ALL} cases of calls that initialise the model: all pass"])
     found = results(pytester.path / "out")
     building = ["initialises" in result for result in found]
     assert building.count(True) == ALL < len(found)
     # Two workers end at different times.
     assert workers == "-n2" or building == sorted(building)
-    assert f"{ALL} calls that initialise the model: all pass" in (pytester.path / "out/summary.md").read_text()
+    assert f"{ALL} cases of calls that initialise the model: all pass" in (pytester.path / "out/summary.md").read_text()
 
 
 def test_faults_in_them_fail_as_usual(steps: tuple[Path, Path], pytester: pytest.Pytester) -> None:
     pytester.makeconftest(FAULTS)
     run = pytester.runpytest_inprocess(f"--probe-dump={steps[0]}", "-pno:xdist", "-pno:randomly", "-rf")
     failed = [f"FAILED *::Tensor.{name}.forward*" for name in ("normal_.0", "normal_.1", "zero_.0", "zero_.3")]
-    run.stdout.fnmatch_lines([f"{ALL} calls that initialise the model: {ALL - 5} pass, 5 error"])
+    run.stdout.fnmatch_lines([f"{ALL} cases of calls that initialise the model: {ALL - 5} pass, 5 error"])
     run.stdout.fnmatch_lines_random(failed)
     assert run.parseoutcomes()["failed"] == 5
 
 
 def test_one_of_them_runs_alone_by_its_id(steps: tuple[Path, Path], pytester: pytest.Pytester) -> None:
     run = pytester.runpytest_inprocess(f"{steps[0]}::Tensor.fill_.0.forward", "-pno:xdist", "-pno:randomly")
-    run.stdout.fnmatch_lines(["1 case, 1 pass", "1 call that initialises the model: all pass"])
+    run.stdout.fnmatch_lines(["1 case, 1 pass", "1 case of calls that initialise the model: all pass"])

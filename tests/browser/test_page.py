@@ -74,7 +74,7 @@ def unharmed(page: Opened) -> None:
 
 def test_calls_that_initialise_the_model_are_one_line_until_they_are_asked_for(opened: Opener) -> None:
     page = opened([structs.replace(made_result(number), initialises=number < 5) for number in range(12)])
-    assert page.find("#count").text == "7 of 12 cases; 5 calls that initialise the model pass"
+    assert page.find("#count").text == "7 of 12 cases; 5 passing cases of calls that initialise the model left out"
     page.run("const one = document.querySelector('#search'); one.value = 'initialises'; one.oninput()")
     assert (page.find("#count").text, len(names(page))) == ("5 of 12 cases", 5)
 
