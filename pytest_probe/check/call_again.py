@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from pytest_probe.check import Case, CaseOutcome
 from pytest_probe.check.both_sides import BothSides
+from pytest_probe.check.device_call import DeviceSource
 from pytest_probe.check.engines import Engines
-from pytest_probe.check.sources import DeviceSource
 from pytest_probe.check.structure import named_gradients
 from pytest_probe.errors import DeviceRaised, NoKernel, Unsupported
 from pytest_probe.model.run import Arguments, Leaf, Run, Wanted, with_leaves

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
 from pytest_probe.check.both_sides import NO_CALL, BothSides
+from pytest_probe.check.device_call import CallerResult, replayed, settled_on_cpu
 from pytest_probe.check.device_memory import Waiting, noting_device_memory
 from pytest_probe.check.engines import Engines
 from pytest_probe.check.judging import Judging, verdict_on
@@ -35,7 +36,6 @@ from pytest_probe.check.quantizers import recorded_quantizer
 from pytest_probe.check.reference_cache import CachedResults
 from pytest_probe.check.run_request import RunRequest
 from pytest_probe.check.runner import AdjustInputs, CaseRunner, naming_lost_arguments
-from pytest_probe.check.sources import CallerResult, replayed, settled_on_cpu
 from pytest_probe.check.stored_outputs import StoredOutputs, check_gradients
 from pytest_probe.errors import (
     DeviceMemoryError,

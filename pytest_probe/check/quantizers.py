@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pytest_probe import frameworks
+from pytest_probe.check.device_call import DeviceSource
 from pytest_probe.check.outcome import CaseOutcome, undecided
-from pytest_probe.check.sources import DeviceSource
 from pytest_probe.check.stored_outputs import StoredOutputs
 from pytest_probe.errors import BrokenCall, DeviceRaised, SettingsError, Unsupported
 from pytest_probe.model.case import Case

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
 from pytest_probe.check.both_sides import Reference
+from pytest_probe.check.device_call import DeviceSource, possible_autocast
 from pytest_probe.check.engines import Engines
 from pytest_probe.check.lost_arguments import Completing
 from pytest_probe.check.reference import ReferenceRuns
 from pytest_probe.check.reference_cache import CachedResults
 from pytest_probe.check.resolve import Resolved, Resolver
-from pytest_probe.check.sources import DeviceSource, possible_autocast
 from pytest_probe.check.stored_outputs import AFTER_THE_CALL, StoredOutputs, check_stored
 from pytest_probe.errors import NoKernel, UnknownAPI, Unsupported
 from pytest_probe.inputs import StoredTensors

@@ -12,9 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.check.both_sides import BothSides, Reference
+from pytest_probe.check.device_call import replayed, settled_on_cpu
 from pytest_probe.check.prepare import ran_without_dropout
 from pytest_probe.check.resolve import Resolved
-from pytest_probe.check.sources import replayed, settled_on_cpu
 from pytest_probe.errors import NoReference, NotRecorded, Unsupported
 from pytest_probe.inputs import StoredTensors
 from pytest_probe.model.dump import Argument, Call, Record, SizeSpec, TensorSpec, named_tensors

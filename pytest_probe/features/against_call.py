@@ -14,6 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.check import Case, CaseOutcome, CaseRuns, Checker, Question
+from pytest_probe.check.difference_names import differences, joined
 from pytest_probe.check.pair_metrics import (
     INCOMPARABLE,
     Difference,
@@ -23,7 +24,6 @@ from pytest_probe.check.pair_metrics import (
     difference,
     pair_of,
 )
-from pytest_probe.check.two_sides import differences, joined
 from pytest_probe.errors import SettingsError
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.pairing import Status

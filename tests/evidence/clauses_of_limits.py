@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from msgspec.structs import replace
 
 from cases.kernels.parts import attention
-from pytest_probe.check import comparisons, judging, resolve, sources, structure
+from pytest_probe.check import comparisons, device_call, judging, resolve, structure
 from pytest_probe.check.large import cuts
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics import arrays, mean_errors, noise_limits, noise_ratio
@@ -462,7 +462,7 @@ CLAUSES = (
     ),
     Clause(
         "scalars in the tensors' 16-bit dtype", "x > 0.1 for bfloat16 numbers 0.1, on a device that rounds the scalar",
-        rounds_the_scalar, torch.gt, tenths(BRAIN), ((sources, "other_reading", lambda reference: None),),
+        rounds_the_scalar, torch.gt, tenths(BRAIN), ((device_call, "other_reading", lambda reference: None),),
         "pass", "error", api="Torch.gt",
     ),
     Clause(

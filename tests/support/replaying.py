@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from pytest_probe.check.both_sides import BothSides
+from pytest_probe.check.device_call import DeviceSource, possible_autocast
 from pytest_probe.check.reference import ReferenceRuns
 from pytest_probe.check.resolve import Resolver
-from pytest_probe.check.sources import DeviceSource, possible_autocast
 from pytest_probe.frameworks.torch.framework import TorchDevice, TorchFramework
 from pytest_probe.model.dump import Call, Record, TensorSpec
 from pytest_probe.model.run import Arguments, Device, Leaf

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.check import Case, CaseOutcome, CaseRuns, Checker
-from pytest_probe.check.two_sides import differences
-from pytest_probe.check.two_sides import joined as joined_names
+from pytest_probe.check.difference_names import differences
+from pytest_probe.check.difference_names import joined as joined_names
 from pytest_probe.errors import RecordError
 from pytest_probe.features.against.dump_map import DumpMap, cut, joined
 from pytest_probe.features.against.judging import UNMATCHED, Found, Pair, Values

@@ -10,10 +10,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.check.call_again import Leaves, kept
+from pytest_probe.check.device_call import replayed
 from pytest_probe.check.gradients import gradient_sides
 from pytest_probe.check.judging import Judging
 from pytest_probe.check.runner import CaseRunner
-from pytest_probe.check.sources import replayed
 from pytest_probe.check.structure import PairedOutputs, nearest_structure
 from pytest_probe.features.relations.table import Call, Found, Relation, left_out
 from pytest_probe.inputs.memory import contiguous_strides

@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pytest_probe import capture
 from pytest_probe.check import CaseRuns, Checker, RunRequest
-from pytest_probe.check.two_sides import differences
+from pytest_probe.check.difference_names import differences
 from pytest_probe.registry import Registry
 from tests.support import two_calls
 from tests.support.emulated import narrow_only, to_bits
@@ -51,7 +51,7 @@ def test_a_rounding_more_is_that_of_the_side_that_has_it() -> None:
 def test_what_is_dear_once_is_timed_again(seconds: Sequence[int], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A collection of the garbage of a whole run of tests took longer than a run may, and the name was lost."""
     moments = chain.from_iterable(accumulate(chain.from_iterable((0, each) for each in seconds)) for _ in range(9))
-    monkeypatch.setattr("pytest_probe.check.two_sides.time.process_time", moments.__next__)
+    monkeypatch.setattr("pytest_probe.check.difference_names.time.process_time", moments.__next__)
     found = named(two_calls.cast_before_weight, two_calls.cast_last, two_calls.rms_norm, rows())
     assert found["output.0"] == name
 
