@@ -204,10 +204,13 @@ def test_other_sizes_first(run: Any) -> None:
 def test_inductor_without_a_cpp_compiler(
     pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from torch._inductor import config
+
     make_dump()
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", (None, "no-such-compiler"))
     monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
-    said = refusal(pytester, "--probe-dump=dump.json", "--probe-compile=inductor")
+    # monkeypatch would leave the setting deleted, for the tests behind this one.
+    with config.patch({"cpp.cxx": (None, "no-such-compiler")}):
+        said = refusal(pytester, "--probe-dump=dump.json", "--probe-compile=inductor")
     said.fnmatch_lines(["*needs a C++ compiler*no-such-compiler*install g++*"])
 
 
