@@ -14,6 +14,8 @@ from pytest_probe.model.card import Verdicts
 from pytest_probe.registry import Registry
 from pytest_probe.system.text import one_of
 
+# What a message lists of a request.
+_NAMED = ("device", "standard", "seed", "allow", "repeat", "reference_device", "flops")
 # What an argument may be, by the type of its default.
 _WORDS = {int: "a whole number", str: "a name", bool: "True or False", tuple: "a tuple of names"}
 
@@ -41,10 +43,11 @@ def check(
     """
     refuse_tolerances(rtol, atol)
     registry = Registry.default()
-    given = [(name, RunRequest.__struct_fields__) for name in request]
-    for name, known in (*given, (request.get("standard", "auto"), tuple(registry.standards))):
-        if name not in known:
-            raise SettingsError("check", name, one_of(known, str(name)))
+    for name in request:
+        if name not in RunRequest.__struct_fields__:
+            raise SettingsError("check", name, one_of(_NAMED, name))
+    if (standard := request.get("standard", "auto")) not in registry.standards:
+        raise SettingsError("check", standard, one_of(tuple(registry.standards), str(standard)))
     usual = RunRequest()
     for name, value in request.items():
         wanted = _WORDS.get(type(getattr(usual, name)))

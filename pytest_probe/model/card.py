@@ -37,7 +37,9 @@ def lines(verdict: Verdict) -> Iterator[str]:
     if worst is None or verdict.kind or (verdict.reason and not any(each.reason for each in verdict.outputs)):
         yield f"{verdict.verdict}{dtype}: {verdict.reason or 'nothing was judged'}"
         return
-    yield f"{verdict.verdict}{dtype}: {_called(worst)}, by {worst.standard}"
+    others = sum(each.verdict == worst.verdict for each in verdict.outputs) - 1
+    more = f", and {others} more" if others and worst.verdict != "pass" else ""
+    yield f"{verdict.verdict}{dtype}: {_called(worst)}{more}, by {worst.standard}"
     yield f"  {'; '.join(filter(None, (worst.off_by, worst.reason, _ratios(worst) if not worst.reason else '')))}"
     found = worst.diagnosis
     if found is not None:

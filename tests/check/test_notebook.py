@@ -87,3 +87,15 @@ def test_tolerances_and_unknown_apis_are_refused() -> None:
         pytest_probe.check(gelu, reference=gelu, inputs=torch.ones(2), rtol=1e-3)  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="gelo"):
         pytest_probe.check(gelu, reference=gelu, inputs=torch.ones(2), api="torch.nn.functional.gelo")
+
+
+def test_other_outputs_that_are_wrong_are_counted() -> None:
+    """In the first of the three lines; the card has all of them."""
+
+    def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(x, weight, bias) * 1.01
+
+    given = [torch.randn(8, 16), torch.randn(4, 16), torch.randn(4)]
+    found = pytest_probe.check(linear, reference=torch.nn.functional.linear, inputs=given, backward=True, device="cpu")
+    assert ", and 2 more, by noise" in repr(found[1]).splitlines()[0]
+    assert " more, by " not in repr(found[0])

@@ -172,7 +172,7 @@ def with_grant(comparison: Comparison, verdict: OutputVerdict) -> OutputVerdict:
     known = verdict.reason.startswith(EACH_STEP) and not comparison.case.on_cpu
     if (known or share <= WARNED or most <= ULPS) and not everywhere:
         return found
-    words = f"off by {size}; only {by} explains it"
+    words = f"off by {size}, explained by {by} alone"
     if everywhere:
         words = f"{UNDECIDED}nothing was judged: steps in {comparison.precision.name} overflow or vanish; {words}"
     return replace(found, verdict="warning", reason=words)
