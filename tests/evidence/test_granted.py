@@ -35,7 +35,7 @@ def test_a_running_sum_that_loses_much_is_a_warning_with_its_size(device: str) -
     found = added(4096, torch.float16, device)
     assert found.verdict == "warning"
     assert " ulp, " in found.reason
-    assert " of the result; only " in found.reason
+    assert " of the result, explained by " in found.reason
     assert found.notes[-1].startswith("output.0: granted ")
 
 
