@@ -46,7 +46,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "kinds of contractions, of classes.yaml": "affine einsum linear matmul",
         "an index": "sum",
     },
-    "check/notebook.py": {"a value of an argument": "any"},
+    "check/notebook.py": {"a value of an argument": "any", "a field of a request": "repeat"},
     "check/overflow_by_statistics.py": {"a kind of overflows": "normal"},
     "check/run_kinds.py": {"a name that inputs are drawn by": "narrow"},
     "check/prepare.py": {"a class": "random"},
