@@ -21,6 +21,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+import torch
 
 from pytest_probe.frameworks import unavailable
 from tests.acceptance.conftest import backward, forward, tensor
@@ -100,6 +101,9 @@ def folder(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
     pytester.syspathinsert()
     for name in ("PYTHONHASHSEED", "CUBLAS_WORKSPACE_CONFIG"):
         monkeypatch.setenv(name, "0")
+    # torch's own helpers of tests, which another test may have imported here, forbid programs to set its flags.
+    frozen = torch.backends.ContextProp.__set__.__globals__
+    monkeypatch.setitem(frozen, "__allow_nonbracketed_mutation_flag", True)
     # Of what the examples write to; tests/acceptance/test_results_hook.py looks at what they write.
     for name in ("torch.utils.tensorboard", "wandb"):
         monkeypatch.setitem(sys.modules, name, MagicMock())
