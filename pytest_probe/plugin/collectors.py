@@ -109,9 +109,12 @@ class ProbeFile(_OfDump):
 
     def collect(self) -> list[pytest.Item]:
         with paused_gc():
-            return list(self._collect())
+            found = list(self._collect())
+        for number, item in enumerate(found):
+            item.number = number
+        return [*found]
 
-    def _collect(self) -> Iterator[pytest.Item]:
+    def _collect(self) -> Iterator[NoticeItem]:
         try:
             dump = self.probe.dumps.read(self.dump_path)
         except DumpError as error:

@@ -87,6 +87,8 @@ class NoticeItem(pytest.Item):
     """Something about a dump as a whole that fails or is skipped; base of the cases."""
 
     makes_calls = False
+    # Its place among the items of its dump, which other plugins may shuffle.
+    number = 0
 
     def __init__(self, *, verdict: Verdict | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)

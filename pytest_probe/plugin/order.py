@@ -28,7 +28,8 @@ def arrange(probe: ProcessSession, session: pytest.Session, items: list[pytest.I
     groups = sharing_runs(items)
     given: dict[str, Any] = getattr(session.config, "workerinput", {})
     if not given and not probe.has("in order"):
-        groups.sort(key=_initialises)
+        # A fault of a step is found first.
+        groups.sort(key=lambda group: isinstance(group[0], ProbeItem) and group[0].initialises)
     if given and not probe.has("in order"):
         # What takes long starts first, lest one worker is at it when the others are done; in as many runs of equal
         # length as there are workers that begin with one each.
@@ -45,11 +46,6 @@ def sharing_runs(items: Iterable[pytest.Item]) -> list[list[pytest.Item]]:
         key = item.run_key if isinstance(item, NoticeItem) else id(item)
         groups.setdefault(key, []).append(item)
     return list(groups.values())
-
-
-def _initialises(group: Sequence[pytest.Item]) -> bool:
-    """Of the items of a record, which come last: a fault of a step is found first."""
-    return isinstance(group[0], ProbeItem) and group[0].initialises
 
 
 def costs_of(groups: Iterable[Iterable[pytest.Item]]) -> list[float]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
 import pytest
 
 from pytest_probe.check.cost import dealt
-from pytest_probe.model.case import DIRECTIONS, Case
 from pytest_probe.option_types import Given, Type
 from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.items import ProbeItem
@@ -59,7 +58,7 @@ class Shard(Feature):
         assert self.probe.settings.shard is not None
         number, parts = self.probe.settings.shard
         groups, config = sharing_runs(items), session.config
-        key = _order(self.probe, groups)
+        key = _order(self.probe)
         ordered = sorted(groups, key=lambda group: min(map(key, group)))
         dealt_out = zip(ordered, dealt(costs_of(ordered), parts), strict=True)
         mine = {id(group) for group, part in dealt_out if part == number - 1}
@@ -76,34 +75,16 @@ class Shard(Feature):
         self._empty |= getattr(node, "workeroutput", {}).get(_EMPTY, False)
 
 
-def _order(
-    probe: ProcessSession, groups: Iterable[Iterable[pytest.Item]]
-) -> Callable[[pytest.Item], tuple[object, ...]]:
-    """The order of one run: dump by dump, record by record, dtype by dtype, forward before backward; then the user's
-    own tests, and then what initialises."""
+def _order(probe: ProcessSession) -> Callable[[pytest.Item], tuple[object, ...]]:
+    """The order of one run: dump by dump, as collected; then the user's own tests, and then what initialises."""
     given = {path: place for place, path in enumerate(probe.dumps.paths)}
-    items = [item for group in groups for item in group if isinstance(item, ProbeItem)]
-    dumps = {id(item.case.dump): item.case.dump for item in items}
-    everything = ((*dump.records, *dump.compare_only) for dump in dumps.values())
-    records = {id(record): place for found in everything for place, record in enumerate(found)}
-    wanted, in_order = probe.settings.selection.dtypes, probe.has("in order")
-    dtypes: dict[int, set[str | None]] = {}
-    for item in items:
-        dtypes.setdefault(id(item.case.record), set()).add(item.case.dtype)
-
-    def dtype_place(case: Case) -> int:
-        if case.dtype in wanted:
-            return wanted.index(case.dtype)
-        # The recorded one, by its name: the one that none of the record's items has.
-        return next((place for place, dtype in enumerate(wanted) if dtype not in dtypes[id(case.record)]), 0)
+    # Dumps that were not given come after the given ones, by their paths.
+    last, in_order = len(given), probe.has("in order")
 
     def key(item: pytest.Item) -> tuple[object, ...]:
-        # Dumps that were not given come after the given ones, by their paths.
-        last = len(given)
         if not isinstance(item, ProbeItem):
             return False, last + 1, item.nodeid
-        case, path, late = item.case, item.dump_path, item.initialises and not in_order
-        place = records[id(case.record)], dtype_place(case), DIRECTIONS.index(case.direction)
-        return late, given.get(path, last), str(path), *place, item.nodeid
+        late, path = item.initialises and not in_order, item.dump_path
+        return late, given.get(path, last), str(path), item.number, item.nodeid
 
     return key
