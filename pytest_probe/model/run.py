@@ -120,6 +120,19 @@ class BoundCall(Struct, frozen=True):
         )
         return [value for value in values if isinstance(value, np.ndarray)]
 
+    @property
+    def all_arrays(self) -> list[np.ndarray]:
+        """The arrays of the arguments, those inside lists as well."""
+        found: list[np.ndarray] = []
+
+        def note(leaf: Any) -> Any:
+            if isinstance(leaf, np.ndarray):
+                found.append(leaf)
+            return leaf
+
+        self.mapped(note)
+        return found
+
     def mapped(self, change: Callable[[Any], Any]) -> BoundCall:
         """The call with every leaf of its arguments replaced by change(leaf)."""
         given = {name: map_tree(value, "", lambda leaf, _: change(leaf)) for name, value in self.given.items()}

@@ -82,14 +82,7 @@ class Finite:
                 found, verdict="warning", reason=f"{whose_result(comparison)}'s {OWN_KERNEL}: {found.reason}"
             )
         # Are all arguments, and incoming gradients, numbers?
-        arrays: list[AnyArray] = list(comparison.case.incoming.values())
-
-        def note(leaf: Any) -> Any:
-            if isinstance(leaf, np.ndarray):
-                arrays.append(leaf)
-            return leaf
-
-        comparison.call.mapped(note)
+        arrays = [*comparison.case.incoming.values(), *comparison.call.all_arrays]
         numbers = (_wide(array) for array in arrays if is_floating(array.dtype) or is_complex(array.dtype))
         if not all(bool(np.isfinite(array).all()) for array in numbers):
             raise Unsupported(f"{comparison.name} is not finite, and neither is an argument", INHERITED)

@@ -68,8 +68,10 @@ class DeviceMode(Struct, frozen=True):
             behaviour = replace(each, variants=tuple(mode for mode in each.variants if not mode.tiles))
             for emulated in emulations(failed.comparison, behaviour):
                 found = judge_emulated(failed.standard, emulated) if self._near(failed, emulated, behaviour) else None
-                if found is None or not _follows(failed, behaviour):
+                if found is None:
                     continue
+                if not _follows(failed, behaviour):
+                    break
                 if found.verdict == "pass":
                     words = f"{_like(behaviour)}: {metrics_text(found)} instead of {metrics_text(failed.verdict)}"
                     return Cause(

@@ -249,14 +249,7 @@ def chooses(comparison: Comparison) -> bool:
 
 def reaches_largest(comparison: Comparison) -> bool:
     """Do as many terms, or factors, as the largest argument has reach the largest number of the output's dtype?"""
-    arrays: list[AnyArray] = []
-
-    def note(leaf: Any) -> Any:
-        if isinstance(leaf, np.ndarray) and is_floating(leaf.dtype):
-            arrays.append(leaf)
-        return leaf
-
-    comparison.call.mapped(note)
+    arrays = [array for array in comparison.call.all_arrays if is_floating(array.dtype)]
     of_arguments, of_incoming = (
         max((float(np.max(np.abs(widen(array)), initial=0.0)) for array in group), default=0.0)
         for group in (arrays, comparison.case.incoming.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -211,14 +210,7 @@ def _has_whole_inputs(comparison: Comparison) -> bool:
     """Do elements come from several inputs, all of which are whole numbers?"""
     if comparison.elementwise or comparison.direction == "backward":
         return False
-    kinds = set[str]()
-
-    def note(leaf: Any) -> Any:
-        if isinstance(leaf, np.ndarray):
-            kinds.add(leaf.dtype.kind)
-        return leaf
-
-    comparison.call.mapped(note)
+    kinds = {array.dtype.kind for array in comparison.call.all_arrays}
     return bool(kinds) and kinds <= set("iu")
 
 
