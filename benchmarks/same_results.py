@@ -53,7 +53,7 @@ FEW = "--probe-dump=gpt --probe-api=Functional.* --probe-api=Tensor.matmul --pro
 # are what PROGRAM recorded and sent, ranks what two ranks did.
 FEATURES = {
     "relations": f"{FEW} --probe-relations=all",
-    "worth": f"{FEW} --probe-worth --probe-dtype=recorded,bfloat16",
+    "sensitivity": f"{FEW} --probe-sensitivity --probe-dtype=recorded,bfloat16",
     "self": f"{FEW} --probe-standard=self --probe-device=scaled",
     "against": "--probe-dump=a --probe-against=b",
     "against-call": f"{FEW} --probe-against-call=engine.py",

@@ -366,9 +366,9 @@ class Options:
         "Questions of --probe-standard=self: wider-dtype, cpu, no-jumps, finite (default: all)",
         Chosen(*QUESTIONS), "NAME[,NAME...]", repeated=True,
         needs="standard=self", may_differ=JUDGES)
-    worth = Option("worth",
-        "Spoil outputs that passed, and judge them again: what would have been found?\n--probe-worth=90 fails the "
-        "run where less than 90 % of its cases prove something.",
+    sensitivity = Option("sensitivity",
+        "Spoil outputs that passed, and judge them again: what would have been found?\n--probe-sensitivity=90 fails "
+        "the run where less than 90 % of its cases prove something.",
         FlagOrWord("0", *map(str, range(1, 101))), "PERCENT", repeated=True, needs="cases verdicts reference",
         may_differ=JUDGES)
     ranks: Option[tuple[int, str] | None] = Option("ranks",
@@ -470,7 +470,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.collectives.plugin.Collectives": lambda asked: "recorded" in asked.devices or asked.ranks,
     "pytest_probe.features.self_check.plugin.SelfCheck": lambda asked: asked.standard in (SELF, "auto"),
     "pytest_probe.features.relations.plugin.AskRelations": lambda asked: asked.relations,
-    "pytest_probe.features.worth.plugin.WorthOfPasses": lambda asked: asked.worth,
+    "pytest_probe.features.sensitivity.plugin.SensitivityOfPasses": lambda asked: asked.sensitivity,
     "pytest_probe.features.other_framework.ByOtherFramework": lambda asked: (
         asked.framework or asked.reference_framework or asked.standard == "auto"
     ),

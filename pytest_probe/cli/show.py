@@ -24,7 +24,7 @@ from pytest_probe.cli.record import Described, text
 from pytest_probe.errors import DumpError, RecordError, SettingsError
 from pytest_probe.model.case import DIRECTIONS
 from pytest_probe.model.dump import Call, Dump, named_tensors
-from pytest_probe.model.verdict import STRONG, WEAK, WORTH, Answer, Verdict
+from pytest_probe.model.verdict import SENSITIVITY, STRONG, WEAK, Answer, Verdict
 from pytest_probe.options import DIRECTION_CHOICES, DTYPE_CHOICES, NAMED
 from pytest_probe.records import find_dumps, labels, read_dump
 from pytest_probe.registry import Registry
@@ -230,12 +230,12 @@ def _totals(lines: Sequence[_Line]) -> Iterator[str]:
     yield from (f"  {count:>8,}  {kind}" for kind, count in skipped.most_common())
     running = [line for line in lines if line.skip is None]
     if any(line.weak for line in running):
-        worth = Answers()
+        found = Answers()
         for line in running:
             outcome = WEAK if line.weak else STRONG
-            answer = Answer(f"{WORTH} as statistics say", outcome, line.weak, {STRONG: (int(not line.weak), 1)})
-            worth.count(answer, line.case.api, line.dtype, line.case.direction, line.case.id)
-        yield from worth.lines(WIDTH)
+            answer = Answer(f"{SENSITIVITY} as statistics say", outcome, line.weak, {STRONG: (int(not line.weak), 1)})
+            found.count(answer, line.case.api, line.dtype, line.case.direction, line.case.id)
+        yield from found.lines(WIDTH)
     yield from _table("API", ((line.case.api, line.elements) for line in running))
     yield from _table("dtype", ((line.dtype or "no floats", line.elements) for line in running))
     sizes = (next((name for limit, name in _SIZES if line.elements <= limit), "larger") for line in running)

@@ -16,7 +16,7 @@ from pytest_probe.export import measured
 from pytest_probe.export.details import DECIMALS, Layout, layout_of
 from pytest_probe.export.table import CallStatuses, Column, Table
 from pytest_probe.model.result import Result
-from pytest_probe.model.verdict import WORTH
+from pytest_probe.model.verdict import SENSITIVITY
 from pytest_probe.options import ACCURACY
 from pytest_probe.reports.answers import Answers
 from pytest_probe.reports.results_file import RESULTS, append_rows, folder_of, read_results, write_rows
@@ -36,7 +36,9 @@ _DETECTS = Table(
         Column("row_ulp", lambda row: row[1].detects.row),
         Column("terms", lambda row: row[1].detects.terms),
         Column("missing_term_found", lambda row: row[1].detects.term),
-        Column("weak", lambda row: next((each.message for each in row[0].answers if each.question == WORTH), None)),
+        Column(
+            "weak", lambda row: next((each.message for each in row[0].answers if each.question == SENSITIVITY), None)
+        ),
     ),
     "",
     "{:.4g}".format,

@@ -47,8 +47,8 @@ def _ulps(number: float) -> str:
     return "1 ulp" if number == 1 else f"{number:.2g} ulps" if number < 100 else f"{number:,.0f} ulps"
 
 
-# The question what a case is worth: does it prove something, or little or nothing?
-WORTH, STRONG, WEAK = "worth", "strong", "weak"
+# The question how sensitive a case is: does it prove something, or little or nothing?
+SENSITIVITY, STRONG, WEAK = "sensitivity", "strong", "weak"
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):

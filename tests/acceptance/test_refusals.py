@@ -77,7 +77,7 @@ VALUES = {
     "--probe-cluster=dask": "--probe-cluster: 'dask' cannot be used; give ray, or ray://HOST:PORT",
     "--probe-compile=dynamic": "*give a compiler, as inductor,dynamic",
     "--probe-relations=again,": "--probe-relations: 'again,' cannot be used; give names separated by commas*",
-    "--probe-worth=101": "*argument --probe-worth: ignored explicit argument '101'*",
+    "--probe-sensitivity=101": "*argument --probe-sensitivity: ignored explicit argument '101'*",
     "--probe-mode=": "--probe-mode: '' cannot be used; give a value*",
     "--probe-mode=time --probe-time-budget=-0.1": "--probe-time-budget: '-0.1' * give seconds, 0 or more*",
     "--probe-mode=time --probe-time-budget=fast": "--probe-time-budget: 'fast' * give seconds*",
@@ -130,7 +130,7 @@ TOGETHER = {
     "--probe-fuzz=quick --probe-against-call=engine.py": "*--probe-against-call*leave it out*",
     "--probe-mode=acc,time --probe-against-call=engine.py": "*--probe-against-call*leave it out*",
     "--probe-mode=time --probe-relations=all": "--probe-relations: 'all' * needs verdicts, *without acc; *",
-    "--probe-mode=time --probe-worth": "*it needs verdicts, and with --probe-mode=time nothing is judged*",
+    "--probe-mode=time --probe-sensitivity": "*it needs verdicts, and with --probe-mode=time nothing is judged*",
     "--probe-mode=time --probe-time-limit=1.15": "--probe-time-limit: '1.15' * it needs times to compare with: add "
     "--probe-benchmark=DIR or *",
     "--probe-mode=mem --probe-emulate": "--probe-emulate: *measures no times and no memory, *=mem*",

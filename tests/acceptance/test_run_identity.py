@@ -28,7 +28,7 @@ OTHER: dict[str, str | None] = {
     "fuzz": "3", "shard": "1/2", "collect": None, "namespaces": "Torch=torch", "outputs": "other",
     "against": "other.json", "against-map": "map.yaml", "against-call": "other.py", "relations": "again",
     "compile": "eager", "framework": "torch", "reference-framework": "torch",
-    "against-framework": "torch", "worth": None, "self": "wider-dtype",
+    "against-framework": "torch", "sensitivity": None, "self": "wider-dtype",
     "ranks": "2",
 }  # fmt: skip
 # A device that is wrong in every call, of a kind that the user registered.

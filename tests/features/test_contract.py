@@ -38,7 +38,7 @@ ENGINE = """
 QUESTIONS: dict[str, tuple[str, ...]] = {
     "verdicts": (
         DUMP, "--probe-dtype=recorded,bfloat16", "--probe-repeat=2", "--probe-relations=again,batch,order",
-        "--probe-worth", "--probe-unique",
+        "--probe-sensitivity", "--probe-unique",
     ),
     "self": (DUMP, "--probe-standard=self"),
     "compile": (DUMP, "--probe-compile=aot_eager"),
@@ -62,7 +62,7 @@ class Asked(Struct, frozen=True):
     whole: Ran
 
     def rows(self, folder: str) -> list[dict[str, Any]]:
-        """By their ids. Whether worth finds a stale output depends on the case before, another one in a shard."""
+        """By their ids. Whether sensitivity finds a stale output depends on the case before, another one in a shard."""
         text = (self.folder / folder / "results.jsonl").read_text()
         found = [json.loads(TIMES.sub(r'"\1": 0', line)) for line in text.splitlines()]
         for row in found:

@@ -72,9 +72,9 @@ def test_words_name_the_first_case_in_any_order() -> None:
 
 
 def test_several_shares_are_a_table_and_name_the_least() -> None:
-    made = added(result(0, Answer("worth", "strong", "", {"one NaN": (2, 2), "stale": (0, 1)})))
+    made = added(result(0, Answer("sensitivity", "strong", "", {"one NaN": (2, 2), "stale": (0, 1)})))
     assert list(made.lines(80)) == [
-        "worth, 1 case: strong; 66.7 % found",
+        "sensitivity, 1 case: strong; 66.7 % found",
         "                                            found       of",
         "  one NaN                                       2        2",
         "  stale                                         0        1",

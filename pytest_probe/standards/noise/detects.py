@@ -5,7 +5,7 @@ An error is found where it leaves a noise ratio above a limit: an error e of eac
 element where e / A is above the largest, A being the allowed scale. A passing output is judged without runs, or with
 few, and one that errs with all. So A has to be foreseen: from the spread of the runs that were made, or in units of
 u_c |R| without any. The factors below are medians over cases/gpt and a CNN in three dtypes;
-`python benchmarks/worth.py` prints how often the forecast is within a factor of 2 of what spoiled outputs show.
+`python benchmarks/sensitivity.py` prints how often the forecast is within a factor of 2 of what spoiled outputs show.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from pytest_probe import frameworks
 from pytest_probe.check.weak import predicted
-from pytest_probe.features.worth.plugin import ONE_TERM, UNSEEN, Spoiling
+from pytest_probe.features.sensitivity.plugin import ONE_TERM, UNSEEN, Spoiling
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.verdict import Answer
 from pytest_probe.registry import Registry
@@ -123,14 +123,14 @@ def made(bench: Make, call: tuple[Any, ...], options: dict[str, Any], direction:
     return bench(*call, backward=direction == "backward", registry=registry, request=request, **options)
 
 
-def worth_of(found: Bench, direction: Direction, dtype: str | None) -> Answer:
+def sensitivity_of(found: Bench, direction: Direction, dtype: str | None) -> Answer:
     checked = found.run("forward", dtype=dtype)
     if direction == "backward":
         checked = found.run("backward", dtype=dtype)
     assert checked.verdict.verdict == "pass", checked.verdict.reason
-    worth = Spoiling(found.checker).of(checked)
-    assert worth is not None
-    return worth
+    answer = Spoiling(found.checker).of(checked)
+    assert answer is not None
+    return answer
 
 
 def by_statistics(found: Bench, direction: Direction) -> str:
@@ -148,8 +148,8 @@ def by_statistics(found: Bench, direction: Direction) -> str:
 def test_a_weak_case_is_named(bench: Make, name: str, run: str) -> None:
     call, options, direction, words = WEAK[name]
     device, dtype = RUNS[run]
-    worth = worth_of(made(bench, call, options, direction, device), direction, dtype)
-    assert worth.message == words
+    answer = sensitivity_of(made(bench, call, options, direction, device), direction, dtype)
+    assert answer.message == words
 
 
 @pytest.mark.parametrize("name", [name for name in WEAK if name not in _BY_RUNS])
@@ -165,6 +165,6 @@ def test_a_strong_case_is_not(bench: Make, name: str, run: str) -> None:
     call, options, direction = STRONG[name]
     device, dtype = RUNS[run]
     found = made(bench, call, options, direction, device)
-    worth = worth_of(found, direction, dtype)
-    assert not worth.message
+    answer = sensitivity_of(found, direction, dtype)
+    assert not answer.message
     assert not by_statistics(found, direction)

@@ -1,4 +1,4 @@
-"""--probe-worth: each case that passed is spoiled and judged again."""
+"""--probe-sensitivity: each case that passed is spoiled and judged again."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pytest_probe.check.judging import UNREADABLE, judge_with_modes
 from pytest_probe.check.structure import OutputPairs
 from pytest_probe.check.weak import Extremes, choosing, hidden_by, one_choice
 from pytest_probe.errors import HookFailed
-from pytest_probe.features.worth.faults import COARSE, SCALE, SCALE_ERROR, Output, spoiled
+from pytest_probe.features.sensitivity.faults import COARSE, SCALE, SCALE_ERROR, Output, spoiled
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.model.verdict import STRONG, WEAK, WORTH, Answer
+from pytest_probe.model.verdict import SENSITIVITY, STRONG, WEAK, Answer
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.item_verdict import ItemVerdict
@@ -76,7 +76,7 @@ class Spoiling:
         scale = found[SCALE][0] > 0 if SCALE in found else True
         unseen = not (scale or found.get(COARSE, (0, 0))[0]) and any(each.expected.any() for each in asked)
         weak = _weak(asked, sides) or (UNSEEN if unseen else "")
-        return Answer(WORTH, WEAK if weak else STRONG, weak, {_SCALE: (int(scale), 1), **found})
+        return Answer(SENSITIVITY, WEAK if weak else STRONG, weak, {_SCALE: (int(scale), 1), **found})
 
 
 def _finds(engines: Engines, comparison: Comparison, values: AnyArray) -> bool:
@@ -140,23 +140,23 @@ def _is_float(values: AnyArray) -> bool:
 _APIS = 5
 
 
-class WorthOfPasses(Feature):
+class SensitivityOfPasses(Feature):
     @cached_property
     def _spoiling(self) -> Spoiling:
-        from pytest_probe.features.worth.plugin import Spoiling
+        from pytest_probe.features.sensitivity.plugin import Spoiling
 
         return Spoiling(self.probe.checker)
 
     def judge(self, judged: ItemVerdict) -> None:
-        answer = self._spoiling.of(judged.checked) if self.probe.settings.worth else None
+        answer = self._spoiling.of(judged.checked) if self.probe.settings.sensitivity else None
         if answer is not None:
             judged.verdict = replace(judged.verdict, answers=(*judged.verdict.answers, answer))
 
     def end(self, reporting: Reporting) -> None:
         """Fail a run that proves less than so many percent, and name the APIs that need other records."""
-        cases, weak, least = Counter[str](), Counter[str](), int(self.probe.settings.worth or 0)
+        cases, weak, least = Counter[str](), Counter[str](), int(self.probe.settings.sensitivity or 0)
         for (question, api, _, direction), row in reporting.answers.rows.items():
-            if question == WORTH:
+            if question == SENSITIVITY:
                 cases[f"{api} {direction}".rstrip()] += row.cases
                 weak[f"{api} {direction}".rstrip()] += row.outcomes[WEAK]
         share = 100 * (cases.total() - weak.total()) / max(cases.total(), 1)
@@ -165,6 +165,6 @@ class WorthOfPasses(Feature):
         named = [f"{api} ({each:,} of {count(cases[api], 'case')})" for api, each in weak.most_common() if each]
         more = f" and {len(named) - _APIS:,} more APIs" if len(named) > _APIS else ""
         reporting.trouble(
-            f"worth: {share:.3g} % of the cases prove something, --probe-worth asks for {least} %; "
+            f"sensitivity: {share:.3g} % of the cases prove something, --probe-sensitivity asks for {least} %; "
             f"other records are needed of {', '.join(named[:_APIS])}{more}"
         )

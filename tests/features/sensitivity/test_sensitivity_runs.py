@@ -1,4 +1,4 @@
-"""--probe-worth in a run: the summary, the files, the gate, workers; and what `show` expects without a run."""
+"""--probe-sensitivity in a run: the summary, the files, the gate, workers; and what `show` expects without a run."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def results(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_a_run_says_what_would_have_been_found(pytester: pytest.Pytester, dumps: tuple[Path, Path]) -> None:
-    run = pytester.runpytest(*RUN, f"--probe-dump={dumps[0]}", "--probe-worth", "--probe-out=out", "-n1")
+    run = pytester.runpytest(*RUN, f"--probe-dump={dumps[0]}", "--probe-sensitivity", "--probe-out=out", "-n1")
     run.stdout.fnmatch_lines([
-        "worth, * cases: * strong; *",
+        "sensitivity, * cases: * strong; *",
         "* found * of",
         "  scale error of 0.4 %, by case *",
         "  times 1.01 *",
@@ -57,24 +57,24 @@ def test_a_run_says_what_would_have_been_found(pytester: pytest.Pytester, dumps:
     run.stdout.no_fnmatch_line("* weak*")
     assert run.ret == 0
     for result in results(pytester.path / "out"):
-        (worth,) = result["answers"]
-        assert (worth["question"], worth["outcome"]) == ("worth", "strong")
-        assert "message" not in worth
-        assert worth["shares"]["scale error of 0.4 %, by case"] == [1, 1]
-        assert worth["shares"]["one NaN"][0] == worth["shares"]["one NaN"][1]
+        (answer,) = result["answers"]
+        assert (answer["question"], answer["outcome"]) == ("sensitivity", "strong")
+        assert "message" not in answer
+        assert answer["shares"]["scale error of 0.4 %, by case"] == [1, 1]
+        assert answer["shares"]["one NaN"][0] == answer["shares"]["one NaN"][1]
         assert all(output["detects"]["scale"] < 0.01 for output in result["outputs"])
 
 
 def test_a_step_without_a_loss_proves_too_little(pytester: pytest.Pytester, dumps: tuple[Path, Path]) -> None:
-    asked = ("--probe-worth=90",)
+    asked = ("--probe-sensitivity=90",)
     good = pytester.runpytest(*RUN, f"--probe-dump={dumps[0]}", *asked)
     assert good.ret == 0
     bad = pytester.runpytest(*RUN, f"--probe-dump={dumps[1]}", *asked, "--probe-out=out")
     assert bad.ret == 1
-    bad.stdout.fnmatch_lines(["worth, * cases: * weak*", "  Functional.* float32 backward: *weak*"])
+    bad.stdout.fnmatch_lines(["sensitivity, * cases: * weak*", "  Functional.* float32 backward: *weak*"])
     assert re.search(r"incoming gradient \S+ is all\s+zeros", bad.stdout.str())
     bad.stdout.fnmatch_lines(
-        ["probe: worth: 5* % of the cases prove something, --probe-worth asks for 90 %;*linear backward*"]
+        ["probe: sensitivity: 5* % of the cases prove something, --probe-sensitivity asks for 90 %;*linear backward*"]
     )
     with (pytester.path / "out/detects.csv").open(encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
@@ -84,16 +84,16 @@ def test_a_step_without_a_loss_proves_too_little(pytester: pytest.Pytester, dump
 
 def test_show_expects_it(dumps: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", str(dumps[0]), "--api=Functional.*"]) == 0
-    assert "worth" not in capsys.readouterr().out
+    assert "sensitivity" not in capsys.readouterr().out
     assert main(["show", str(dumps[1]), "--api=Functional.*"]) == 0
     text = capsys.readouterr().out
-    assert re.search(r"worth as statistics say, \d+ cases: \d+ strong, \d+ weak; ", text)
+    assert re.search(r"sensitivity as statistics say, \d+ cases: \d+ strong, \d+ weak; ", text)
     assert "is all zeros" in text
 
 
 def test_without_the_option_passes_state_what_they_detect(pytester: pytest.Pytester, dumps: tuple[Path, Path]) -> None:
     run = pytester.runpytest(*RUN, f"--probe-dump={dumps[0]}", "--probe-out=out")
-    run.stdout.no_fnmatch_line("*worth*")
+    run.stdout.no_fnmatch_line("*sensitivity*")
     found = results(pytester.path / "out")
     assert all("answers" not in result for result in found)
     stated = [output["detects"] for result in found for output in result["outputs"]]
@@ -104,7 +104,7 @@ def test_without_the_option_passes_state_what_they_detect(pytester: pytest.Pytes
 
 
 def test_verbose_runs_and_the_page_show_right_digits(pytester: pytest.Pytester, dumps: tuple[Path, Path]) -> None:
-    asked = ("--probe-api=Functional.gelu", "--probe-worth", "--probe-html=page.html", "-v")
+    asked = ("--probe-api=Functional.gelu", "--probe-sensitivity", "--probe-html=page.html", "-v")
     run = pytester.runpytest(*RUN[:-1], f"--probe-dump={dumps[0]}", *asked)
     run.stdout.fnmatch_lines(
         ["*Functional.gelu.0.forward PASSED * of 7.2 digits (float32 run: ?.?), noise ratio * of 16 *"]
@@ -113,7 +113,7 @@ def test_verbose_runs_and_the_page_show_right_digits(pytester: pytest.Pytester, 
     assert "of 7.2 decimal digits are right (float32): the RMS of the errors is" in page
     assert "in the reference's own float32 run" in page.replace("\\u0027", "'")
     assert '"detects":"a scale error of ' in page
-    assert '"answers":[["worth","strong; ' in page
+    assert '"answers":[["sensitivity","strong; ' in page
 
 
 def test_runs_that_show_no_digits_make_no_further_run(pytester: pytest.Pytester, dumps: tuple[Path, Path]) -> None:

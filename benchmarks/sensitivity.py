@@ -1,4 +1,4 @@
-"""How good the forecast of `detects` is, and what it costs: `python benchmarks/worth.py [DTYPE ...]`.
+"""How good the forecast of `detects` is, and what it costs: `python benchmarks/sensitivity.py [DTYPE ...]`.
 
 Of each passing floating output of cases/gpt and of msprobe's dump of a CNN (tests/data), on the CPU and under another
 device's name, the smallest errors that the judge finds are searched for by planting them: of the whole output, of one
@@ -30,7 +30,7 @@ from msgspec.structs import replace  # noqa: E402
 from pytest_probe.check import Case, Checker, RunRequest  # noqa: E402
 from pytest_probe.check.comparisons import comparisons  # noqa: E402
 from pytest_probe.check.judging import judge_with_modes  # noqa: E402
-from pytest_probe.features.worth.faults import Output, off_in_element, off_in_row, times  # noqa: E402
+from pytest_probe.features.sensitivity.faults import Output, off_in_element, off_in_row, times  # noqa: E402
 from pytest_probe.model.comparison import Comparison  # noqa: E402
 from pytest_probe.numerics.dtypes import AnyArray, float_format  # noqa: E402
 from pytest_probe.records import read_dump  # noqa: E402
@@ -168,12 +168,12 @@ def cost(path: Path) -> str:
     that of items that are spoiled."""
     runs = [measured(path) for _ in range(6)][1:]
     least = min(runs, key=lambda run: run.stating / run.items)
-    plain, spoiled = min(run.items for run in runs), measured(path, "--probe-worth").items
+    plain, spoiled = min(run.items for run in runs), measured(path, "--probe-sensitivity").items
     numbers = f"{1e3 * least.stating:.1f} ms of {1e3 * least.items:.0f} ms"
     share = f"{100 * least.stating / least.items:.2f} %"
     return (
         f"\nstating takes {numbers} of CPU that the items of {path.parent.name} take: {share}\n"
-        f"with --probe-worth they take {spoiled:.1f} s, {spoiled / plain:.0f} times as much"
+        f"with --probe-sensitivity they take {spoiled:.1f} s, {spoiled / plain:.0f} times as much"
     )
 
 

@@ -1,0 +1,1 @@
+"""--probe-sensitivity: which faults a case would have found, shown by judging spoiled outputs."""

@@ -1,1 +1,0 @@
-"""--probe-worth: which faults a case would have found, shown by judging spoiled outputs."""
