@@ -1,10 +1,12 @@
-"""How many runs of pytest and of programs the tests start, by file: `pytest -p tests.support.counted_runs`.
+"""How many runs of pytest and of programs the tests start, by file, and which tests take most CPU time:
+`pytest -p tests.support.counted_runs`.
 
 A run's own workers are no runs, and neither is the process that programs are forked from.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -17,7 +19,15 @@ import pytest
 
 from tests.support import forks
 
+SLOWEST = 40
+BEGAN = pytest.StashKey[float]()
+
 _started: Counter[str] = Counter()
+
+
+def _seconds() -> float:
+    """CPU time of this process and of all that have ended."""
+    return sum(os.times()[:4]) + forks.Fork.seconds
 
 
 def _counting(method: Callable[..., Any], kind: str) -> Callable[..., Any]:
@@ -46,6 +56,7 @@ def pytest_configure() -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     _started.clear()
+    item.stash[BEGAN] = _seconds()
     return (yield)
 
 
@@ -55,16 +66,23 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         item.user_properties.append(("runs", dict(_started)))
+        item.user_properties.append(("seconds", _seconds() - item.stash[BEGAN]))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     found: dict[str, Counter[str]] = {}
+    seconds: Counter[str] = Counter()
+    files: Counter[str] = Counter()
     for report in chain(*terminalreporter.stats.values()):
         if getattr(report, "when", "") == "teardown":
-            name = report.nodeid.partition("::")[0]
-            found.setdefault(name, Counter()).update(dict(report.user_properties).get("runs", {}))
+            name, properties = report.nodeid.partition("::")[0], dict(report.user_properties)
+            found.setdefault(name, Counter()).update(properties["runs"])
+            seconds[report.nodeid] = properties["seconds"]
+            files[name] += properties["seconds"]
     rows = sorted(((sum(each.values()), name, each) for name, each in found.items() if each), reverse=True)
-    terminalreporter.section("runs that tests started")
+    terminalreporter.section("runs that tests started, and seconds of CPU time")
     for total, name, each in rows:
-        terminalreporter.line(f"{total:6} {name} ({each['pytest']} in this process)")
-    terminalreporter.line(f"{sum(row[0] for row in rows):6} all")
+        terminalreporter.line(f"{total:6} {files[name]:7.1f} s {name} ({each['pytest']} in this process)")
+    terminalreporter.line(f"{sum(row[0] for row in rows):6} {files.total():7.1f} s all")
+    for name, taken in seconds.most_common(SLOWEST):
+        terminalreporter.line(f"{taken:7.1f} s {name}")

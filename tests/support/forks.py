@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import pytest
 
@@ -43,6 +43,9 @@ def _server() -> socket.socket:
 class Fork:
     """`python ARGS`: what is used of a `Popen`."""
 
+    # What all that have ended took.
+    seconds: ClassVar[float] = 0.0
+
     def __init__(
         self, args: Sequence[str], folder: Path, environment: Mapping[str, str], streams: tuple[int, int, int]
     ) -> None:
@@ -53,17 +56,14 @@ class Fork:
         self.returncode: int | None = None
         self.stdin: IO[bytes] | None = None
         self.stdout: IO[bytes] | None = None
-        self.pid = self._number()
-
-    def _number(self) -> int:
-        number: int = struct.unpack("i", os.read(self._report, 4))[0]
-        return number
+        self.pid: int = struct.unpack("i", os.read(self._report, 4))[0]
 
     def wait(self, timeout: float | None = LIMIT) -> int:
         if self.returncode is None:
             if not select.select([self._report], [], [], timeout)[0]:
                 self.kill()
-            self.returncode = self._number()
+            self.returncode, seconds = struct.unpack("id", os.read(self._report, struct.calcsize("id")))
+            Fork.seconds += seconds
             os.close(self._report)
         return self.returncode
 
