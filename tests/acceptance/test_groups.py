@@ -134,7 +134,7 @@ def test_of_a_large_group_twenty_cases_are_listed(many: pytest.Pytester) -> None
     assert result.outlines[-1].strip("= ").startswith("30 failed")
 
 
-@pytest.mark.parametrize("options", [["-ra"], ["-rA"], ["-rf"], ["-vv"]])
+@pytest.mark.parametrize("options", [["-ra"], ["-rf"], ["-vv"]])
 def test_who_asks_for_all_failures_gets_them(many: pytest.Pytester, options: list[str]) -> None:
     assert listed(many.runpytest("--probe-dump=dump.json", *options))[1] == 30
 

@@ -115,7 +115,7 @@ def test_dumps_of_steps_have_no_initialisation(name: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_they_come_last_and_are_one_line(steps: tuple[Path, Path], workers: str, pytester: pytest.Pytester) -> None:
-    run = pytester.runpytest_subprocess(f"--probe-dump={steps[0]}", workers, "-pno:randomly", "--probe-out=out")
+    run = pytester.runpytest_inprocess(f"--probe-dump={steps[0]}", workers, "-pno:randomly", "--probe-out=out")
     run.stdout.fnmatch_lines([f"{ALL} cases of calls that initialise the model: all pass"])
     found = results(pytester.path / "out")
     building = ["initialises" in result for result in found]

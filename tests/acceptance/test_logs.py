@@ -1,4 +1,4 @@
-"""What calls log stands in the report of their item, as in those of pytest's own tests."""
+"""What calls, hooks and fixtures log and print is in the report of their item, as in those of pytest's own tests."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from tests.acceptance.conftest import DumpMaker
+from tests.support.other_plugins import Ran
 
 LOGGING = """
 import logging, torch
@@ -24,13 +25,16 @@ def relu(x):
 
 def pytest_runtest_setup(item):
     logging.getLogger("conftest").warning("before the call")
+    print("before it")
 
 def pytest_runtest_teardown(item):
-    logging.getLogger("conftest").warning("behind it")
+    logging.getLogger("conftest").warning("behind the call")
+    print("behind it")
 
 def pytest_probe_register(registry):
     registry.calls["Functional.relu"] = relu
 """
+COMMAND = ("--probe-dump=dump.json", "--probe-api=relu", "--probe-direction=forward", "--probe-device=cpu")
 TEST = "import logging\ndef test_own():\n    logging.getLogger('own').warning('in a test')\n    assert 0\n"
 
 
@@ -43,8 +47,7 @@ def usual_level(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(pytester: pytest.Pytester, make_dump: DumpMaker, *args: str, factor: float = 2.0) -> str:
     make_dump()
     pytester.makeconftest(LOGGING.format(factor=factor))
-    command = ["--probe-dump=dump.json", "--probe-api=relu", "--probe-direction=forward", "--probe-device=cpu"]
-    result = pytester.runpytest(*command, "-p", "no:randomly", *args)
+    result = pytester.runpytest(*COMMAND, "-p", "no:randomly", *args)
     assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
     return result.stdout.str()
 
@@ -53,14 +56,15 @@ def sections(text: str) -> list[str]:
     return [line.strip("- ") for line in text.splitlines() if line.startswith("-") and "Captured" in line]
 
 
-PARTS = ["Captured log setup", "Captured stdout call", "Captured log call"]
+PHASES = {"setup": "before it", "call": "printed", "teardown": "behind it"}
+PARTS = [f"Captured {kind} {phase}" for phase in PHASES for kind in ("stdout", "log")]
 
 
 def test_logs_are_in_the_report_as_those_of_pytests_plugin(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     """--log-level leaves it active, at the level that it has without."""
     ours, theirs, workers = (run(pytester, make_dump, *args) for args in ([], ["--log-level=WARNING"], ["-n1"]))
     for text in (ours, theirs, workers):
-        assert sections(text) == [*PARTS, "Captured log teardown"]
+        assert sections(text) == PARTS
         assert "WARNING  conftest:conftest.py:" in text
         assert "WARNING  kernel:conftest.py:7 in a call" in text
         assert text.count("does not propagate") == 1
@@ -79,8 +83,35 @@ def test_options_of_logging_are_obeyed(pytester: pytest.Pytester, make_dump: Dum
     assert "below the level" in (pytester.path / "all.log").read_text()
 
 
-def test_nothing_is_shown_of_a_run_without_pytests_plugin(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    assert "Captured log" not in run(pytester, make_dump, "-p", "no:logging")
+def test_what_is_printed_is_shown_by_phase_without_pytests_plugin_too(
+    pytester: pytest.Pytester, make_dump: DumpMaker, planted_run: Ran
+) -> None:
+    lines = run(pytester, make_dump, "-p", "no:logging").splitlines()
+    found = {line.strip("- "): lines[number + 1] for number, line in enumerate(lines) if "- Captured" in line}
+    assert found == {f"Captured stdout {phase}": text for phase, text in PHASES.items()}
+    assert [lines.count(text) for text in PHASES.values()] == [1, 1, 1]
+    assert sections(planted_run.result.stdout.str()) == []
+
+
+FIXTURE = """
+import pytest
+
+@pytest.fixture(scope="session")
+def ends():
+    yield
+    print("at the end")
+
+def test_own(ends):
+    pass
+"""
+
+
+def test_a_fixture_that_ends_with_an_item_of_a_dump(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    pytester.makepyfile(test_own=FIXTURE)
+    result = pytester.runpytest("test_own.py", *COMMAND, "-p", "no:randomly")
+    result.assert_outcomes(passed=2)
+    assert "at the end" not in result.stdout.str()
 
 
 def test_tests_of_the_project_keep_theirs(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
@@ -101,6 +132,5 @@ def test_a_message_that_cannot_be_formatted_fails_the_item(pytester: pytest.Pyte
     make_dump()
     code = LOGGING.format(factor=1.0).replace('warning("in a call")', 'warning("%d", "no number")')
     pytester.makeconftest(code)
-    command = ["--probe-dump=dump.json", "--probe-api=relu", "--probe-direction=forward", "--probe-device=cpu"]
     for args in ([], ["--log-level=WARNING"]):
-        pytester.runpytest(*command, *args).assert_outcomes(failed=1)
+        pytester.runpytest(*COMMAND, *args).assert_outcomes(failed=1)

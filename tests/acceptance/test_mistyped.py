@@ -18,23 +18,6 @@ CRASHES = """
 """
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--probe-dump=dmp.json"], "--probe-dump: '*dmp.json' cannot be used; *; did you mean *dump.json?"),
-        (["--probe-dump=dump.json", "--probe-device=cuba"], "--probe-device: 'cuba' *; did you mean cuda?"),
-        (["--probe-dump=dump.json", "--probe-device=cpu:x"], "--probe-device: 'cpu:x' *; found here: *[!?]"),
-        (["--probe-dump=dump.json", "--probe-history=folder"], "--probe-history: '*folder' cannot be used; *"),
-    ],
-)
-def test_a_wrong_value_names_what_was_meant(
-    options: list[str], words: str, pytester: pytest.Pytester, make_dump: DumpMaker
-) -> None:
-    make_dump()
-    pytester.mkdir("folder")
-    refusal(pytester, *options).fnmatch_lines([f"{words}"])
-
-
 @pytest.mark.parametrize("quiet", [[], ["-q"]])
 def test_an_api_that_no_record_has_is_named_with_the_nearest(
     quiet: list[str], pytester: pytest.Pytester, make_dump: DumpMaker

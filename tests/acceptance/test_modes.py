@@ -54,8 +54,9 @@ def test_an_unknown_mode_is_a_usage_error(
 def test_a_device_that_cuts_to_tf32(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     pytester.makeconftest(CONFTEST)
     make_dump()
-    failed = pytester.runpytest(*ARGUMENTS, "--probe-out=out")
+    failed = pytester.runpytest(*ARGUMENTS, "--probe-allow=none", "--probe-out=out")
     failed.assert_outcomes(failed=2)
+    failed.stdout.fnmatch_lines(["to reproduce: *--probe-device=cpu --probe-allow=none*"])
     results = [json.loads(line) for line in (pytester.path / "out" / "results.jsonl").read_text().splitlines()]
     pattern = r"output\.0: noise ratio .*; behaves as TF32 inputs: .* instead of .* \(--probe-allow=tf32 accepts it\)"
     assert re.fullmatch(pattern, results[0]["reason"])
@@ -71,10 +72,3 @@ def test_allowed_it_passes_and_the_results_say_so(pytester: pytest.Pytester, mak
     assert [output["metrics"]["mode"] for line in lines for output in json.loads(line)["outputs"]] == ["tf32"] * 3
     run = json.loads((pytester.path / "out" / "run.json").read_text())
     assert (run["settings"]["allow"], run["devices"][0]["modes"]) == (["ftz", "tf32"], "ftz, tf32")
-
-
-def test_the_command_to_reproduce_has_the_allowed_modes(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    pytester.makeconftest(CONFTEST)
-    make_dump()
-    result = pytester.runpytest(*ARGUMENTS, "--probe-allow=none")
-    result.stdout.fnmatch_lines(["*--probe-device=cpu --probe-allow=none*"])

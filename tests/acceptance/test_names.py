@@ -10,16 +10,8 @@ import pytest
 
 from pytest_probe.capture import kernel
 from pytest_probe.cli import main
-from tests.acceptance.conftest import NAMES, DumpMaker
+from tests.acceptance.conftest import DumpMaker
 from tests.support.running import collected, refusal
-
-MARKED = """
-    import pytest
-
-    @pytest.mark.probe({arguments})
-    def test_mine(probe_case):
-        pass
-"""
 
 
 def command(*args: str) -> subprocess.CompletedProcess[str]:
@@ -74,51 +66,6 @@ def test_a_misspelt_api_is_suggested(pytester: pytest.Pytester, make_dump: DumpM
         ]
     )
     assert result.stdout.str().count("matches no record") == 4
-
-
-@pytest.mark.parametrize(
-    ("api", "names"),
-    [
-        ("relu", NAMES[:2]),
-        ("Functional.relu", NAMES[:2]),
-        ("Functional.linear", NAMES[2:4]),
-        ("Torch.relu", []),
-    ],
-)
-def test_m_selects_an_api(pytester: pytest.Pytester, make_dump: DumpMaker, api: str, names: list[str]) -> None:
-    make_dump()
-    chosen = f"probe(api='{api}')"
-    assert collected(pytester, "--probe-dump=dump.json", "-m", chosen) == [f"dump.json::{name}" for name in names]
-    both = f"{chosen} and probe(direction='backward')"
-    assert collected(pytester, "--probe-dump=dump.json", "-m", both) == [f"dump.json::{name}" for name in names[1::2]]
-
-
-def test_a_misspelt_value_of_the_marker_is_suggested(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    said = {
-        "dump='dump.json', api='Functional.realu'": "*no record matches; did you mean Functional.relu[?]",
-        "dump='dump.json', apy='relu'": "*'apy' cannot be used; give one of dump, api, * (did you mean api[?])*",
-        "dump='dump.json', dtype='bflaot16'": "*'bflaot16' cannot be used; * (did you mean bfloat16[?])",
-        "dump='dump.json', direction='forwad'": "*'forwad' cannot be used; * (did you mean forward[?])",
-    }
-    pytester.makepyfile(**{f"test_{number}": MARKED.format(arguments=each) for number, each in enumerate(said)})
-    result = pytester.runpytest()
-    assert result.ret == pytest.ExitCode.INTERRUPTED
-    result.stdout.fnmatch_lines([*said.values()])
-
-
-def test_a_marked_test_is_selected_by_its_records(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    pytester.makepyfile(test_mine=MARKED.format(arguments="dump='dump.json'"))
-    found = collected(pytester, "-m", "probe(api='Functional.linear')")
-    assert found == ["test_mine.py::test_mine[Functional.linear.0]"]
-
-
-def test_a_misspelt_dtype_of_the_fixture_is_suggested(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(test_mine="def test_mine(probe):\n    probe.tensor((2, 3), 'bflaot16')\n")
-    result = pytester.runpytest()
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*'bflaot16' cannot be used; *(did you mean bfloat16[?])*"])
 
 
 @pytest.mark.parametrize(

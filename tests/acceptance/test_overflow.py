@@ -11,6 +11,7 @@ import pytest
 
 from tests.acceptance.conftest import DumpMaker, forward, tensor
 from tests.support.dumps import DATA
+from tests.support.other_plugins import Ran
 
 # A device whose exp gives inf where float32 has a number, and whose softmax gives NaN for large scores.
 CONFTEST = """
@@ -73,7 +74,9 @@ def test_a_device_that_overflows_is_found_with_its_call(pytester: pytest.Pyteste
         "  called at /me/train.py:7 in step: y = softmax(x)",
     ]
     assert told(result)[:3] == ["overflows: 1 saturated, 2 abnormal", *first]
-    result = pytester.runpytest(*args, "-v", "-n1")
+    # A saturation fails where warnings do.
+    result = pytester.runpytest(*args, "-v", "-n1", "--probe-strict")
+    assert result.parseoutcomes() == {"failed": 3, "passed": 1}
     assert told(result)[:6] == [
         "overflows: 1 saturated, 2 abnormal",
         "The Functional.softmax.0 overflow is an abnormal overflow.",
@@ -81,12 +84,6 @@ def test_a_device_that_overflows_is_found_with_its_call(pytester: pytest.Pyteste
         "The Torch.mul.0 overflow is an abnormal overflow.",
         *first,
     ]
-
-
-def test_saturation_fails_where_warnings_do(pytester: pytest.Pytester, dump: Path) -> None:
-    pytester.makeconftest(CONFTEST)
-    args = ("--probe-dump=dump.json", "--probe-standard=finite", "--probe-device=wrong", "--probe-strict")
-    assert pytester.runpytest(*args).parseoutcomes() == {"failed": 3, "passed": 1}
 
 
 def test_normal_overflows_pass_on_a_healthy_device(pytester: pytest.Pytester, dump: Path) -> None:
@@ -122,6 +119,5 @@ def test_a_dump_of_msprobes_overflow_check_is_judged(pytester: pytest.Pytester, 
     assert found["Torch.exp.0.forward"] == [{"overflow": "normal", "not_finite": 1, "not_finite_expected": 1}]
 
 
-def test_another_standard_says_nothing_of_overflows(pytester: pytest.Pytester, dump: Path) -> None:
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-device=cpu")
-    result.stdout.no_fnmatch_line("*overflows:*")
+def test_another_standard_says_nothing_of_overflows(healthy_run: Ran) -> None:
+    healthy_run.result.stdout.no_fnmatch_line("*overflows:*")

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import sys
+from pathlib import Path
 
 import pytest
 
 from pytest_probe.plugin import progress
 from tests.acceptance.conftest import NAMES, PLANTED, DumpMaker
+from tests.support import forks
+from tests.support.other_plugins import Ran
 
+pytestmark = pytest.mark.skipif(not forks.POSSIBLE, reason="terminals and forks of Linux")
 RUN = ("--probe-dump=dump.json", "--probe-device=cpu")
 LINE = re.compile(r"probe: (\d+) of (\d+), (\d+) errors?(?:, \d+ (?:s|min) left)?")
 
 
 def on_a_terminal(*args: str) -> str:
     """What a run writes to a terminal."""
-    pty = pytest.importorskip("pty")
-    child, terminal = pty.fork()
-    if not child:
-        os.execv(sys.executable, [sys.executable, "-m", "pytest", *args])
+    terminal, its = os.openpty()
+    process = forks.Fork(["-m", "pytest", *args], Path.cwd(), os.environ, (its, its, its))
+    os.close(its)
     written = b""
-    while True:
-        try:
-            block = os.read(terminal, 4096)
-        except OSError:
-            break
-        if not block:
-            break
-        written += block
+    with contextlib.suppress(OSError):  # when nobody has it open any more
+        while block := os.read(terminal, 4096):
+            written += block
     os.close(terminal)
-    os.waitpid(child, 0)
+    process.wait()
     return written.decode()
 
 
@@ -69,8 +67,11 @@ def test_a_plain_line_in_a_log(
     assert run.ret == pytest.ExitCode.OK
 
 
-@pytest.mark.parametrize("args", [["-q"], ["--no-header"], ["-p", "no:xdist"], ["-p", "no:terminal"]])
-def test_no_line_before_a_minute_has_passed(pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str]) -> None:
+@pytest.mark.parametrize("args", [["-q"], ["-p", "no:xdist"], ["-p", "no:terminal"]])
+def test_no_line_before_a_minute_has_passed(
+    pytester: pytest.Pytester, make_dump: DumpMaker, healthy_run: Ran, args: list[str]
+) -> None:
+    assert not any(LINE.match(line) for line in healthy_run.result.outlines)
     make_dump()
     run = pytester.runpytest(*RUN, *args)
     assert run.ret == pytest.ExitCode.OK

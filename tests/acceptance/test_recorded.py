@@ -13,7 +13,16 @@ import torch
 
 from tests.acceptance.conftest import DumpMaker, forward, tensor
 from tests.support.dumps import unpack
+from tests.support.running import ran
 
+NEVER = """
+def never(*args, **kwargs):
+    raise RuntimeError("nothing may run on the device")
+
+def pytest_probe_register(registry):
+    for api in ("Functional.linear", "Tensor.mul", "Torch.matmul"):
+        registry.calls[api] = never
+"""
 TENSOR_DUMP = "msprobe-26.2.0/cplx_tensor"
 
 
@@ -39,28 +48,28 @@ def run(pytester: pytest.Pytester, *args: str) -> dict[str, dict[str, Any]]:
     return results(pytester.path)
 
 
-def test_stored_outputs_are_judged_without_a_run(pytester: pytest.Pytester, stored: Path) -> None:
-    pytester.makeconftest(
-        """
-        def never(*args, **kwargs):
-            raise RuntimeError("nothing may run on the device")
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory, unpacked: Path) -> dict[str, dict[str, Any]]:
+    """What is judged of the dump, where nothing may run on the device."""
+    folder = tmp_path_factory.mktemp("healthy")
+    (folder / "conftest.py").write_text(NEVER)
+    ran(folder, f"--probe-dump={unpacked}", "--probe-device=recorded", "--probe-out=out")
+    return results(folder)
 
-        def pytest_probe_register(registry):
-            for api in ("Functional.linear", "Tensor.mul", "Torch.matmul"):
-                registry.calls[api] = never
-        """
-    )
-    found = run(pytester)
-    kinds = Counter((each["direction"], each["verdict"], each["kind"]) for each in found.values())
+
+def test_stored_outputs_are_judged_without_a_run(healthy: dict[str, dict[str, Any]]) -> None:
+    kinds = Counter((each["direction"], each["verdict"], each["kind"]) for each in healthy.values())
     assert kinds == {
         ("forward", "pass", ""): 39,
         ("forward", "skip", "ambiguous name"): 1,
         ("backward", "skip", "recorded gradients are not the API's"): 31,
     }
-    assert {each["device"] for each in found.values()} == {"recorded"}
+    assert {each["device"] for each in healthy.values()} == {"recorded"}
 
 
-def test_a_wrong_stored_output_is_found(pytester: pytest.Pytester, stored: Path) -> None:
+def test_a_wrong_stored_output_is_found(
+    pytester: pytest.Pytester, stored: Path, healthy: dict[str, dict[str, Any]]
+) -> None:
     data = json.loads(stored.read_text())["data"]
     floats = {
         name: entry["output"][0]["data_name"]
@@ -69,8 +78,6 @@ def test_a_wrong_stored_output_is_found(pytester: pytest.Pytester, stored: Path)
         and entry["output"][0].get("dtype") == "torch.float32"
         and entry["output"][0]["shape"]
     }
-    healthy = run(pytester, "--probe-direction=forward")
-    shutil.rmtree(pytester.path / "out")
     names = [name for name in floats if healthy[name]["verdict"] == "pass"][::4]
     assert len(names) > 3
     for name in names:

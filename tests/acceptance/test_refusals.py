@@ -39,6 +39,9 @@ MISTYPED = {
     "--probe-standard=self --probe-self=wider-dtype,finit": "*did you mean finite*",
 }
 VALUES = {
+    "--probe-dump=dmp.json": "--probe-dump: '*dmp.json' cannot be used; *; did you mean *dump.json?",
+    "--probe-device=cuba": "--probe-device: 'cuba' *; did you mean cuda?",
+    "--probe-device=cpu:x": "--probe-device: 'cpu:x' *; found here: *[a-z0-9]",
     "--probe-dump=no.json": "--probe-dump: '*no.json' cannot be used; there is no such file or folder",
     "--probe-dump=none": "--probe-dump: '*none' cannot be used; the folder holds no dump; *",
     "--probe-dump=a[1]": "--probe-dump: '*' cannot be used; pytest cannot address a path with '[[]' *",

@@ -18,6 +18,7 @@ from pathlib import Path
 def pytest_probe_results(results):
     with Path("seen.txt").open("a") as file:
         file.writelines(f"{result.id} {result.verdict}\\n" for result in results)
+    raise OSError("disk is full")
 """
 
 
@@ -32,23 +33,17 @@ def run(pytester: pytest.Pytester, conftest: str, *options: str) -> pytest.RunRe
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_each_result_is_seen_once(pytester: pytest.Pytester, make_dump: DumpMaker, workers: str) -> None:
-    make_dump()
-    outcomes = run(pytester, COUNTS, "-n", workers).parseoutcomes()
-    seen = (pytester.path / "seen.txt").read_text().splitlines()
-    assert len(seen) == len({*seen}) == 6
-    verdicts = Counter(line.rpartition(" ")[2] for line in seen)
-    assert verdicts == {"pass": outcomes["passed"], "skip": outcomes["skipped"]}
-
-
-def test_a_writer_that_raises_fails_the_run_and_loses_no_result(
-    pytester: pytest.Pytester, make_dump: DumpMaker
+def test_each_result_is_seen_once_and_a_writer_that_raises_fails_the_run(
+    pytester: pytest.Pytester, make_dump: DumpMaker, workers: str
 ) -> None:
     make_dump()
-    result = run(pytester, "def pytest_probe_results(results): raise OSError('disk is full')", "--probe-out=out")
-    assert result.ret == 1
-    lines = [line for line in result.outlines if "pytest_probe_results raised OSError: disk is full" in line]
-    assert len(lines) == 1
+    outcome = run(pytester, COUNTS, "-n", workers, "--probe-out=out")
+    seen = (pytester.path / "seen.txt").read_text().splitlines()
+    assert len(seen) == len({*seen}) == 6
+    verdicts, found = Counter(line.rpartition(" ")[2] for line in seen), outcome.parseoutcomes()
+    assert verdicts == {"pass": found["passed"], "skip": found["skipped"]}
+    assert outcome.ret == 1
+    assert sum("pytest_probe_results raised OSError: disk is full" in line for line in outcome.outlines) == 1
     assert len((pytester.path / "out/results.jsonl").read_text().splitlines()) == 6
 
 

@@ -39,7 +39,6 @@ def test_a_benchmark_leaves_its_rules(pytester: pytest.Pytester, make_dump: Dump
     (pytester.path / "rules.yaml").write_text(STRICT)
     args = ["--probe-dump=dump.json", "--probe-device=cpu", "--probe-standard=msprobe", "--probe-api=linear"]
     pytester.runpytest(*args, "--probe-out=base").assert_outcomes(passed=2)
-    pytester.runpytest(*args, "--probe-benchmark=base").assert_outcomes(passed=2)
     pytester.runpytest(*args, "--probe-benchmark=base", "--probe-standards-file=rules.yaml").assert_outcomes(failed=2)
     ratios = "apis: {linear: {float32: {standard: benchmark, justification: not in matrix units}}}"
     (pytester.path / "rules.yaml").write_text(ratios)

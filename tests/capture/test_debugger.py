@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import pickle
 import random
 import re
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pytest_probe import PrecisionDebugger, capture, seed_all
 from pytest_probe.errors import OverflowFound, SettingsError
-from tests.support import models
+from tests.support import forks, models
 from tests.support.capturing import content, entries, recorded
 
 
@@ -548,6 +548,10 @@ def test_a_hook_that_cannot_be_put(
     assert "start failed (ZeroDivisionError: division by zero); the program continues" in caplog.text
 
 
+def ran(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return forks.run(["-c", program], folder, os.environ)
+
+
 def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
     program = f"""
 import os, torch
@@ -561,7 +565,7 @@ with capture({str(tmp_path)!r}):
     os.waitpid(child, 0)
     torch.ones(3)
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    assert ran(program, tmp_path).returncode == 0
     assert forwards(entries(tmp_path)) == ["Torch.ones.0", "Torch.ones.1"]
 
 
@@ -580,37 +584,25 @@ while not (os.path.exists(path) and "zeros" in open(path).read()):
 torch.ones(2).sin()
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == -9
+    assert ran(program, tmp_path).returncode == -9
     assert forwards(entries(tmp_path, 0)) == ["Torch.ones.0"]
     assert forwards(entries(tmp_path, 1))[0] == "Torch.zeros.0"
 
 
-def test_the_end_of_the_process_writes_what_is_open(tmp_path: Path) -> None:
-    program = f"""
-import torch
-from pytest_probe import PrecisionDebugger
-debugger = PrecisionDebugger(dump_path={str(tmp_path)!r})
-debugger.start()
-torch.ones(2)
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
-    assert forwards(entries(tmp_path)) == ["Torch.ones.0"]
-
-
-def test_a_call_that_no_python_code_makes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("last", ["torch.ones(2)", "atexit.register(torch.ones, 3)"])
+def test_the_end_of_the_process_writes_what_is_open(last: str, tmp_path: Path) -> None:
+    """Also a call that no code of Python's makes."""
     program = f"""
 import atexit, torch
 from pytest_probe import PrecisionDebugger
 debugger = PrecisionDebugger(dump_path={str(tmp_path)!r})
 debugger.start()
-atexit.register(torch.zeros, 3)
+{last}
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=True, timeout=60, stderr=subprocess.PIPE, encoding="utf-8"
-    )
+    done = ran(program, tmp_path)
     assert done.stderr.startswith("pytest-probe: recorded 1 call of 1 step")
-    assert done.stderr.count("\n") == 1
-    assert forwards(entries(tmp_path)) == ["Torch.zeros.0"]
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1)
+    assert forwards(entries(tmp_path)) == ["Torch.ones.0"]
 
 
 def test_seed_all_seeds_python_numpy_and_torch() -> None:

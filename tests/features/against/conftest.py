@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, TypeAlias
 import pytest
 import torch
 
-from tests.support import tensor_parallel
+from tests.support import forks, tensor_parallel
 from tests.support.two_sides import Fault, Gpt, Lstm, record
 
 Results: TypeAlias = dict[str, dict[str, Any]]
@@ -22,17 +21,13 @@ Results: TypeAlias = dict[str, dict[str, Any]]
 Compare: TypeAlias = Callable[..., tuple[pytest.RunResult, Results]]
 
 
-def _parallel(folder: Path, *options: str) -> Path:
-    """A layer on two ranks, with gloo."""
-    script, store = Path(tensor_parallel.__file__), folder.with_suffix(".store")
-    command = [sys.executable, str(script), str(folder)]
-    ranks = [subprocess.Popen([*command, str(rank), "2", str(store), *options]) for rank in (0, 1)]
-    assert [rank.wait() for rank in ranks] == [0, 0]
-    return folder
-
-
-def _alone(folder: Path) -> Path:
-    subprocess.run([sys.executable, tensor_parallel.__file__, str(folder), "0", "1", ""], check=True)
+def _parallel(folder: Path, *options: str, world: int = 2) -> Path:
+    """A layer on so many ranks, with gloo."""
+    store, ranks = folder.with_suffix(".store"), []
+    for rank in range(world):
+        words = [tensor_parallel.__file__, str(folder), str(rank), str(world), str(store), *options]
+        ranks.append(forks.Program(words, folder.parent, os.environ))
+    assert [rank.wait() for rank in ranks] == [0] * world, [rank.communicate() for rank in ranks]
     return folder
 
 
@@ -64,7 +59,7 @@ PROGRAMS: dict[str, Callable[[Path], Path]] = {
     "lstm_wrong": lambda folder: record(
         folder, Lstm, Fault("mkldnn_rnn_layer", 0, lambda y: (y[0] * (1 + 1e-3), *y[1:]))
     ),
-    "one_rank": _alone,
+    "one_rank": lambda folder: _parallel(folder, world=1),
     "two_ranks": _parallel,
     "two_ranks_wrong": _parallel,
     "flipped": lambda folder: _parallel(folder, "flip"),

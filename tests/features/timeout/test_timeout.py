@@ -13,6 +13,7 @@ import pytest
 from tests.acceptance.conftest import DumpMaker
 from tests.support.running import refusal
 
+pytestmark = pytest.mark.usefixtures("forked")
 # A function of C's that is called with the GIL held.
 HANGS = """
     import ctypes
@@ -96,12 +97,16 @@ def test_the_shorter_of_two_time_limits_is_said(
     assert result.ret == (-signal.SIGALRM if pytests == "5" else 0)
 
 
+# The first time it hangs.
 SLOW = """
     import ctypes
+    from pathlib import Path
     import torch
 
     def slow(*args, **kwargs):
-        ctypes.PyDLL(None).sleep(4)
+        if not Path("called").exists():
+            Path("called").touch()
+            ctypes.PyDLL(None).sleep(60)
         return torch.argmax(*args, **kwargs)
 
     def pytest_probe_register(registry):
@@ -117,8 +122,7 @@ def test_a_case_that_ran_out_of_time_runs_again_with_more(
     make_dump()
     pytester.makeconftest(SLOW)
     run = (*RUN[:-1], "--probe-out=out")
-    first = pytester.runpytest_subprocess(*run, "--probe-timeout=2", *workers)
-    assert first.ret != 0
-    result = pytester.runpytest_subprocess(*run, "--probe-timeout=60", "--probe-resume", *workers)
-    assert result.ret == 0
+    runs = pytester.runpytest if workers else pytester.runpytest_subprocess
+    assert runs(*run, "--probe-timeout=2", *workers).ret != 0
+    assert runs(*run, "--probe-timeout=60", "--probe-resume", *workers).ret == 0
     assert found(pytester)["verdict"] == "pass"

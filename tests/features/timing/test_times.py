@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,21 @@ def dump(pytester: pytest.Pytester, make_dump: DumpMaker, machine: Machine) -> P
 
 def run(pytester: pytest.Pytester, *args: str, mode: str = "time") -> pytest.RunResult:
     return pytester.runpytest("--probe-dump=dump.json", f"--probe-mode={mode}", *args)
+
+
+@pytest.fixture(scope="module")
+def kept_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("times") / "base"
+
+
+@pytest.fixture
+def base(pytester: pytest.Pytester, dump: Path, kept_base: Path) -> None:
+    """base/ has the times of this machine: the test's own copy."""
+    if kept_base.exists():
+        shutil.copytree(kept_base, "base")
+    else:
+        run(pytester, "--probe-out=base").assert_outcomes(passed=4)
+        shutil.copytree("base", kept_base)
 
 
 def results(folder: str) -> dict[str, dict[str, Any]]:
@@ -104,6 +120,8 @@ def test_times_come_beside_verdicts(pytester: pytest.Pytester) -> None:
 
 
 def test_without_the_mode_nothing_is_measured(pytester: pytest.Pytester) -> None:
+    """A limit of an ini file waits for times."""
+    pytester.makeini("[pytest]\nprobe_time_limit = 1.15\nprobe_time_budget = 0.05\n")
     run(pytester, "--probe-out=out", mode="acc").assert_outcomes(passed=4)
     assert "time" not in results("out")["exp.0.forward"]
     assert not list(Path("out").glob("prof*"))
@@ -160,8 +178,8 @@ def test_a_slower_operator_is_found(pytester: pytest.Pytester, machine: Machine,
     assert status["Torch.sin.0"] == ("pass" if "acc" in mode else "N/A")
 
 
+@pytest.mark.usefixtures("base")
 def test_without_a_limit_the_ratio_is_only_told(pytester: pytest.Pytester, machine: Machine) -> None:
-    run(pytester, "--probe-out=base")
     machine.costs["sin"] = 9.1e-3
     run(pytester, "--probe-out=out", "--probe-benchmark=base").assert_outcomes(passed=4)
     assert results("out")["sin.0.forward"]["time"]["beside"]["ratio"] == 10.0
@@ -178,11 +196,11 @@ class Disturbed(dict[str, float]):
         return super().get(name, default) * (2 if self.machine.time < self.end else 1)
 
 
+@pytest.mark.usefixtures("base")
 @pytest.mark.parametrize(("seconds", "slept"), [(0.06, [0.2]), (0.9, [0.2, 0.8]), (2.5, [0.2, 0.8, 2.0])])
 def test_what_looks_slower_is_measured_again(
     pytester: pytest.Pytester, machine: Machine, seconds: float, slept: list[float]
 ) -> None:
-    run(pytester, "--probe-out=base")
     machine.costs = Disturbed(machine, seconds)
     run(pytester, "--probe-out=out", "--probe-benchmark=base", "--probe-time-limit=1.15").assert_outcomes(passed=4)
     assert machine.slept == slept
@@ -199,8 +217,8 @@ def test_a_slower_device_is_not_waited_for_without_end(
     assert sum(machine.slept) == pytest.approx(30.0)
 
 
+@pytest.mark.usefixtures("base")
 def test_a_case_that_is_wrong_and_slow_is_wrong_first(pytester: pytest.Pytester, machine: Machine) -> None:
-    run(pytester, "--probe-out=base")
     pytester.makeconftest(
         """
         import torch
@@ -337,8 +355,7 @@ def test_a_baseline_keeps_times_and_learns_their_spread(pytester: pytest.Pyteste
     result = run(pytester, *BASELINE, "--probe-time-limit=1.15")
     result.assert_outcomes(passed=3, failed=1)
     result.stdout.fnmatch_lines(["1.3 times the baseline's time: 900 us there, 1.17 ms here*"])
-    # Without a limit it is told, and what the update takes does not fail.
-    run(pytester, *BASELINE).assert_outcomes(passed=4)
+    # What the update takes does not fail.
     run(pytester, *UPDATE, "--probe-time-limit=1.15").assert_outcomes(passed=4)
     assert kept("sin.0.forward")["time"] == [900.0, 1170.0, 2]
     run(pytester, *BASELINE, "--probe-time-limit=1.15").assert_outcomes(passed=4)
@@ -347,16 +364,7 @@ def test_a_baseline_keeps_times_and_learns_their_spread(pytester: pytest.Pyteste
     run(pytester, *BASELINE, "--probe-time-limit=1.15").assert_outcomes(passed=3, failed=1)
 
 
-def test_an_update_of_times_alone_keeps_what_was_judged(pytester: pytest.Pytester) -> None:
-    run(pytester, *UPDATE, mode="acc").assert_outcomes(passed=4)
-    judged = kept("sin.0.forward")
-    run(pytester, *UPDATE).assert_outcomes(passed=4)
-    assert kept("sin.0.forward") == {**judged, "time": [900.0, 900.0, 1]}
-    run(pytester, *UPDATE, mode="acc").assert_outcomes(passed=4)
-    assert kept("sin.0.forward") == {**judged, "time": [900.0, 900.0, 1]}
-
-
-def test_a_known_failure_is_none_where_times_alone_are_asked_for(pytester: pytest.Pytester) -> None:
+def test_times_alone_keep_what_was_judged_and_know_no_failure(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         """
         import torch
@@ -366,11 +374,16 @@ def test_a_known_failure_is_none_where_times_alone_are_asked_for(pytester: pytes
         """
     )
     run(pytester, *UPDATE, mode="acc")
-    assert kept("sin.0.forward")["verdict"] == "error"
+    judged = kept("sin.0.forward")
+    assert judged["verdict"] == "error"
+    run(pytester, *UPDATE).assert_outcomes(passed=4)
+    assert kept("sin.0.forward") == {**judged, "time": [900.0, 900.0, 1]}
     result = run(pytester, *BASELINE)
     result.assert_outcomes(passed=4)
     result.stdout.fnmatch_lines(["gate: 4 as before (base.jsonl)"])
     assert "bits:" not in result.stdout.str()
+    run(pytester, *UPDATE, mode="acc")
+    assert kept("sin.0.forward") == {**judged, "time": [900.0, 900.0, 1]}
 
 
 def test_repeats_measure_the_spread_at_once(pytester: pytest.Pytester) -> None:
@@ -407,11 +420,6 @@ def test_several_workers_of_a_device_are_refused(pytester: pytest.Pytester, args
     result = pytester.runpytest("--probe-dump=dump.json", "--probe-mode=time", *args)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([words])
-
-
-def test_a_limit_of_an_ini_file_waits_for_times(pytester: pytest.Pytester) -> None:
-    pytester.makeini("[pytest]\nprobe_time_limit = 1.15\nprobe_time_budget = 0.05\n")
-    run(pytester, mode="acc").assert_outcomes(passed=4)
 
 
 def test_memory_alone_may_have_workers(pytester: pytest.Pytester) -> None:

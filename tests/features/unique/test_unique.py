@@ -11,6 +11,7 @@ import pytest
 
 from tests.acceptance.conftest import DumpMaker, backward, forward, tensor
 from tests.support.dumps import unpack
+from tests.support.running import collected
 
 # Wrong where a value is large; right for all others.
 FAULTY = """
@@ -74,15 +75,14 @@ def test_over_all_dumps_and_no_further_than_the_selection(pytester: pytest.Pytes
     assert set(results(pytester)) == {"Functional.gelu.3.forward"}
     command = next(line for line in run.outlines if line.startswith("to reproduce: ")).removeprefix("to reproduce: ")
     pytester.runpytest(*shlex.split(command)[1:]).assert_outcomes(failed=1, deselected=3)
-    pytester.runpytest(*both, "--probe-api=*.gelu.4").assert_outcomes(failed=1, deselected=1)
-    pytester.runpytest("--probe-dump=a", "--probe-unique").assert_outcomes(passed=1, deselected=1)
+    assert collected(pytester, *both, "--probe-api=*.gelu.4") == ["a/dump.json::Functional.gelu.4.forward"]
 
 
-def test_an_item_that_is_named_runs(pytester: pytest.Pytester, alike: Path) -> None:
-    pytester.makeconftest(FAULTY)
-    pytester.runpytest("dump.json::Functional.gelu.2.forward", "--probe-unique").assert_outcomes(failed=1)
-    pytester.runpytest("dump.json::Functional.gelu.3.forward", "--probe-unique").assert_outcomes(passed=1)
-    pytester.runpytest("dump.json::Functional.gelu.0.forward", "--probe-unique").assert_outcomes(failed=1)
+@pytest.mark.usefixtures("alike")
+@pytest.mark.parametrize("number", [0, 2, 3])
+def test_an_item_that_is_named_runs(pytester: pytest.Pytester, number: int) -> None:
+    name = f"dump.json::Functional.gelu.{number}.forward"
+    assert collected(pytester, name, "--probe-unique") == [name]
 
 
 def test_with_a_baseline(pytester: pytest.Pytester, alike: Path) -> None:
