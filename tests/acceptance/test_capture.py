@@ -115,19 +115,19 @@ class Recording(Struct, frozen=True):
     process: subprocess.CompletedProcess[str]
 
 
-def recording(folder: Path, *args: str) -> Recording:
+def recording(folder: Path, run: Callable[..., subprocess.CompletedProcess[str]], *args: str) -> Recording:
     (folder / "train.py").write_text(PROGRAM)
-    return Recording(folder, captured_anew(folder, *args))
+    return Recording(folder, run(folder, *args))
 
 
 @pytest.fixture(scope="module")
 def first_step(tmp_path_factory: pytest.TempPathFactory) -> Recording:
-    return recording(tmp_path_factory.mktemp("first_step"), "train.py", "3", "--lr")
+    return recording(tmp_path_factory.mktemp("first_step"), captured_anew, "train.py", "3", "--lr")
 
 
 @pytest.fixture(scope="module")
 def three_steps(tmp_path_factory: pytest.TempPathFactory) -> Recording:
-    return recording(tmp_path_factory.mktemp("three_steps"), "--task=tensor", "--step=0-2", "train.py", "0")
+    return recording(tmp_path_factory.mktemp("three_steps"), captured, "--task=tensor", "--step=0-2", "train.py", "0")
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def earlier_dump(first_step: Recording, program: Path, tmp_path: Path) -> Path:
 
 def test_a_program_runs_as_it_is_and_leaves_its_first_step(first_step: Recording) -> None:
     program, ran = first_step.folder / "train.py", first_step.process
-    plain = subprocess.run([sys.executable, program, "3", "--lr"], capture_output=True, text=True, timeout=120)
+    plain = forks.run([program, "3", "--lr"], first_step.folder, os.environ)
     assert (ran.stdout, ran.returncode) == (plain.stdout, plain.returncode) == (plain.stdout, 3)
     assert plain.stdout.startswith("__main__ ['3', '--lr']")
     (dump,) = first_step.folder.glob("dumps/*/*/dump.json")

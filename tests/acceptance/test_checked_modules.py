@@ -182,8 +182,8 @@ def alone(body: str) -> str:
     return f"\ndef test_mine(probe): {body}\n"
 
 
-@pytest.fixture(scope="module", params=[[], ["-n1"]], ids=["serial", "n1"])
-def all_of_them(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Suite:
+@pytest.fixture(scope="module")
+def all_of_them(tmp_path_factory: pytest.TempPathFactory) -> Suite:
     texts = {
         **TEXTS,
         "no_gradient": TEXTS["one_input"].replace("probe.check(scaled", "probe.check(lambda x, *, by: x * by.detach()"),
@@ -201,7 +201,7 @@ def all_of_them(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
             for n, each in enumerate(TOLERANCES)
         },
     }
-    return suite(tmp_path_factory.mktemp("modules"), HEAD, texts, *request.param, conftest=CONFTEST)
+    return suite(tmp_path_factory.mktemp("modules"), HEAD, texts, conftest=CONFTEST)
 
 
 @pytest.mark.parametrize(

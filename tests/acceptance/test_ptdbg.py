@@ -93,11 +93,10 @@ def test_a_pickle_is_refused_unread(pytester: pytest.Pytester) -> None:
 def test_other_ways_to_look_at_a_dump(pytester: pytest.Pytester) -> None:
     """Time alone, --probe-unique, shards and another dtype go the same way."""
     path = unpack("v4-all", pytester.path)
-    for args in (["--probe-unique"], ["--probe-shard=1/1"], ["--probe-dtype=bfloat16"], ["--probe-inputs=generated"]):
-        result = pytester.runpytest(f"--probe-dump={path}", "--probe-device=cpu", *args)
-        # torch's own batch_norm rounds inside in 16 bit.
-        expected = {"passed": 25, "warned": 1} if "bfloat16" in args[0] else {"passed": 26}
-        assert result.parseoutcomes() == {**expected, "skipped": 1}
+    ways = ("--probe-unique", "--probe-shard=1/1", "--probe-dtype=recorded,bfloat16", "--probe-inputs=generated")
+    result = pytester.runpytest(f"--probe-dump={path}", "--probe-device=cpu", *ways)
+    # torch's own batch_norm rounds inside in 16 bit.
+    assert result.parseoutcomes() == {"passed": 51, "warned": 1, "skipped": 1}
     result = pytester.runpytest(
         f"--probe-dump={path}", "--probe-device=cpu", "--probe-mode=time", "--probe-api=Torch.*"
     )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from pytest_probe.reports.results_file import read_results
+from tests.support import forks
 from tests.support.writing import entries, write_dump
 
 pytestmark = pytest.mark.usefixtures("forked")
@@ -57,7 +57,8 @@ def script(name: str, folder: Path) -> str:
     file = folder / "out/saved/dump.json" / f"{name}.py"
     assert len(file.read_text(encoding="utf-8").splitlines()) <= 24
     assert "pytest" not in file.read_text(encoding="utf-8")
-    made = subprocess.run([sys.executable, "-P", file], capture_output=True, text=True, cwd=folder, check=True)
+    made = forks.run([file], folder, os.environ)
+    assert made.returncode == 0, made.stderr
     return made.stdout
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from pytest_probe import end_analysis, start_analysis
 from pytest_probe.cli import main
+from tests.support import forks
 
 PROGRAM = """
 import os, signal, sys, torch
@@ -34,11 +35,12 @@ ENDS = {
 }
 
 
-def timed(folder: Path, *options: str, end: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+def timed(folder: Path, *options: str, end: str = "") -> subprocess.CompletedProcess[str]:
     (folder / "train.py").write_text(PROGRAM.format(end=end))
     command = [*COMMAND, *options, "train.py", "--lr", "3"]
-    variables = {**os.environ, **environment}
-    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=300)
+    if "kill" not in end:
+        return forks.run(command[1:], folder, os.environ)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize("how", ENDS)
@@ -90,9 +92,6 @@ def test_what_cannot_be_used_is_refused_before_the_program_runs(
 
 def test_a_program_that_imports_no_framework_says_so(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
 ) -> None:
     (tmp_path / "plain.py").write_text("print('done')")
     done = subprocess.run([*COMMAND, "plain.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)

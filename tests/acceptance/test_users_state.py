@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.acceptance.conftest import DumpMaker
+from tests.support import forks
 from tests.support.users_state import PLAIN, STATES
 from tests.support.writing import entries, write_dump
 
@@ -93,9 +93,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def probe(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--probe-device=cpu", *args]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    command = ["-m", "pytest", "-p", "no:cacheprovider", "--probe-device=cpu", *args]
+    return forks.run(command, folder, {**os.environ, "PYTHONPATH": str(ROOT)})
 
 
 @pytest.fixture(scope="module")

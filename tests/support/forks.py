@@ -16,7 +16,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, ClassVar
@@ -101,6 +101,23 @@ def run(args: Sequence[Any], folder: Path, environment: Mapping[str, str]) -> su
         out.seek(0)
         err.seek(0)
         return subprocess.CompletedProcess(args, status, out.read(), err.read())
+
+
+def in_ranks(count: int, words: Callable[[int], Sequence[Any]], folder: Path) -> None:
+    """So many programs at once, of which each is `python WORDS`, by its number; all must end well."""
+    programs: list[Program | subprocess.Popen[str]] = []
+    try:
+        for rank in range(count):
+            if POSSIBLE:
+                programs.append(Program(words(rank), folder, os.environ))
+            else:
+                command = [sys.executable, *words(rank)]
+                programs.append(subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True))
+        said = [each.communicate(timeout=LIMIT)[0] for each in programs]
+    finally:
+        for each in programs:
+            each.kill()
+    assert [each.returncode for each in programs] == [0] * count, "\n".join(said)
 
 
 def fork_programs(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,11 +12,12 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch import nn
 from torch.distributed import distributed_c10d
-from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 
 from pytest_probe import PrecisionDebugger
+from tests.support import forks
 
+ROOT = Path(__file__).parents[3]
 pytestmark = [
     pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch without gloo"),
     pytest.mark.slow,
@@ -143,7 +144,8 @@ def handles(rank: int) -> list[dist.Work]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ranks")
-    spawn(train, (folder,), nprocs=2)
+    program = f"from pathlib import Path; from {__name__} import train; train({{}}, Path({str(folder)!r}))"
+    forks.in_ranks(2, lambda rank: ("-c", program.format(rank)), ROOT)
     return folder
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,11 +22,8 @@ Compare: TypeAlias = Callable[..., tuple[pytest.RunResult, Results]]
 
 def _parallel(folder: Path, *options: str, world: int = 2) -> Path:
     """A layer on so many ranks, with gloo."""
-    store, ranks = folder.with_suffix(".store"), []
-    for rank in range(world):
-        words = [tensor_parallel.__file__, str(folder), str(rank), str(world), str(store), *options]
-        ranks.append(forks.Program(words, folder.parent, os.environ))
-    assert [rank.wait() for rank in ranks] == [0] * world, [rank.communicate() for rank in ranks]
+    script, store = tensor_parallel.__file__, folder.with_suffix(".store")
+    forks.in_ranks(world, lambda rank: (script, folder, rank, world, store, *options), folder.parent)
     return folder
 
 

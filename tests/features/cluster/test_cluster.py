@@ -43,8 +43,8 @@ def written(pytester: pytest.Pytester, folder: str = "out") -> dict[str, dict[st
 
 def results(pytester: pytest.Pytester, folder: str) -> dict[str, dict[str, Any]]:
     """All but durations, and details: which of many passes are shown in detail is decided in each process."""
-    found = written(pytester, folder)
-    return {name: {**line, "duration": 0, "parts": {}, "details": None} for name, line in found.items()}
+    lines = map(json.loads, (pytester.path / folder / "results.jsonl").read_text().splitlines())
+    return {line["id"]: {**line, "duration": 0, "parts": {}, "details": None} for line in lines}
 
 
 def processes(address: str, *, and_theirs: bool = False) -> list[int]:
@@ -84,10 +84,9 @@ def ends(check: Callable[[], bool]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", ["gpt", "cnn"])
-def test_results_are_those_of_a_serial_run(pytester: pytest.Pytester, name: str) -> None:
-    dump = unpack(f"msprobe-26.2.0/{name}", pytester.path)
-    common = [f"--probe-dump={dump}", "--probe-device=cpu", "--probe-skip-api=*dropout*"]
+def test_results_are_those_of_a_serial_run(pytester: pytest.Pytester) -> None:
+    dumps = [f"--probe-dump={unpack(f'msprobe-26.2.0/{name}', pytester.path)}" for name in ("gpt", "cnn")]
+    common = [*dumps, "--probe-device=cpu", "--probe-skip-api=*dropout*"]
     run(pytester, *common, "--probe-out=serial", "--junit-xml=serial.xml")
     result = run(pytester, *common, "--probe-cluster=ray", "--probe-out=cluster", "--junit-xml=cluster.xml")
     assert results(pytester, "cluster") == results(pytester, "serial")
@@ -259,23 +258,6 @@ def test_tests_of_the_users_own_run_here(pytester: pytest.Pytester, make_dump: D
     result.assert_outcomes(passed=3)
 
 
-def test_saved_tensors_are_those_of_a_serial_run(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    run(pytester, *RUN, "--probe-out=sent", "--probe-save=all")
-    run(pytester, *RUN[::2], "--probe-out=written", "--probe-save=all")
-    saved = [
-        sorted(path.relative_to(pytester.path / out) for path in (pytester.path / out).rglob("*.pt"))
-        for out in ("sent", "written")
-    ]
-    assert saved[0] == saved[1]
-    assert len(saved[0]) == 5
-    folder = pytester.path / "sent/saved/dump.json"
-    script = subprocess.run(
-        [sys.executable, "Functional.relu.0.forward.py"], cwd=folder, capture_output=True, text=True
-    )
-    assert script.returncode == 0, script.stderr
-
-
 def test_a_dump_that_a_node_does_not_have_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     pytester.makeconftest(
@@ -426,20 +408,21 @@ def test_results_on_other_hardware_have_a_note(pytester: pytest.Pytester, make_d
     assert "cpu (a rare one)" in notes[0]
 
 
-def test_a_cluster_run_is_compared_with_a_baseline(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_a_cluster_run_saves_tensors_and_is_compared_with_a_baseline(
+    pytester: pytest.Pytester, make_dump: DumpMaker
+) -> None:
     """Written here, and compared there; what got worse fails."""
     make_dump()
-    run(
-        pytester,
-        "--probe-dump=dump.json",
-        "--probe-device=cpu",
-        "--probe-baseline=base.jsonl",
-        "--probe-baseline-update",
-    )
-    args = ["--probe-baseline=base.jsonl", "--probe-html=page.html", "--probe-unique"]
-    same = run(pytester, *RUN, *args)
-    same.assert_outcomes(passed=5, skipped=1)
+    args = ["--probe-baseline=base.jsonl", "--probe-save=all"]
+    run(pytester, *RUN[::2], *args, "--probe-baseline-update", "--probe-out=written")
+    args += ["--probe-html=page.html", "--probe-unique"]
+    run(pytester, *RUN, *args, "--probe-out=sent").assert_outcomes(passed=5, skipped=1)
     assert (pytester.path / "page.html").exists()
+    folders = [pytester.path / out / "saved/dump.json" for out in ("sent", "written")]
+    saved = [sorted(path.name for path in folder.glob("*.pt")) for folder in folders]
+    assert saved[0] == saved[1]
+    assert len(saved[0]) == 5
+    assert pytester.run(sys.executable, folders[0] / "Functional.relu.0.forward.py").ret == 0
     pytester.makeconftest(
         """
         import torch
@@ -448,6 +431,6 @@ def test_a_cluster_run_is_compared_with_a_baseline(pytester: pytest.Pytester, ma
             registry.calls["Functional.linear"] = lambda x, w: torch.nn.functional.linear(x, w) * (1 + 1e-5)
         """
     )
-    worse = run(pytester, *RUN, *args)
+    worse = run(pytester, *RUN, *args, "--probe-out=worse")
     assert worse.ret == 1
     worse.stdout.fnmatch_lines(["*Functional.linear.0.forward*"])

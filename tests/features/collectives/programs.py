@@ -1,9 +1,8 @@
-"""Programs that train on several ranks, recorded with tensors."""
+"""Programs that train on several ranks, recorded with tensors: `python programs.py KIND RANKS FOLDER DTYPE RANK`."""
 
 from __future__ import annotations
 
-import argparse
-import time
+import sys
 from pathlib import Path
 
 import torch
@@ -12,12 +11,13 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-from torch.multiprocessing.spawn import spawn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from pytest_probe import PrecisionDebugger
+from tests.support import forks
 
+ROOT = Path(__file__).parents[3]
 WIDTH, HEADS, WORDS, LENGTH = 32, 4, 64, 8
 
 
@@ -70,7 +70,7 @@ def made(kind: str, ranks: int, dtype: torch.dtype) -> nn.Module:
     return model
 
 
-def train(rank: int, kind: str, ranks: int, folder: Path, dtype: str) -> None:
+def train(kind: str, ranks: int, folder: Path, dtype: str, rank: int) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=ranks)
     model = made(kind, ranks, getattr(torch, dtype))
@@ -90,29 +90,13 @@ def train(rank: int, kind: str, ranks: int, folder: Path, dtype: str) -> None:
     dist.destroy_process_group()
 
 
-# Ranks that wait for each other would wait for ever.
-_SECONDS = 300
-
-
 def record(kind: str, ranks: int, folder: Path, dtype: str = "float32") -> Path:
     """Train two steps; the folder of the dumps."""
     folder.mkdir(parents=True, exist_ok=True)
-    running = spawn(train, (kind, ranks, folder, dtype), nprocs=ranks, join=False)
-    end = time.monotonic() + _SECONDS
-    try:
-        while not running.join(timeout=1.0):
-            assert time.monotonic() < end, f"the ranks hang: {_SECONDS} s have passed"
-    finally:
-        for process in running.processes:
-            process.kill()
+    forks.in_ranks(ranks, lambda rank: (__file__, kind, ranks, folder, dtype, rank), ROOT)
     return folder / "dump"
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=("data", "sharded", "tensor"))
-    parser.add_argument("ranks", type=int)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--dtype", default="float32")
-    given = parser.parse_args()
-    print(record(given.kind, given.ranks, given.folder, given.dtype))
+    kind, ranks, folder, dtype, rank = sys.argv[1:]
+    train(kind, int(ranks), Path(folder), dtype, int(rank))
