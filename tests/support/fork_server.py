@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import runpy
@@ -102,4 +103,7 @@ def _execute(args: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    # What forks collect of garbage does not pass over what is here.
+    gc.collect()
+    gc.freeze()
     serve(socket.socket(fileno=int(sys.argv[1])))
