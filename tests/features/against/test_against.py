@@ -37,19 +37,15 @@ def test_a_wrong_softmax_is_the_first_own_error(compare: Compare) -> None:
     assert re.search(r"two_sides\.py:\d+ in blocks\.1; input\.0 of Tensor", " ".join(result.stdout.str().split()))
 
 
-def test_the_tensors_of_the_wrong_side_are_saved(compare: Compare, pytester: pytest.Pytester) -> None:
-    result, _ = compare("gpt", "softmax", "--probe-save=failing")
+def test_the_wrong_side_may_be_the_other_and_its_tensors_are_saved(compare: Compare, pytester: pytest.Pytester) -> None:
+    result, found = compare("gpt", "softmax", "--probe-save=failing")
+    wrong = found["Functional.softmax.1.forward"]
+    assert (wrong["verdict"], wrong["answers"][0]["pair"]["suspect"]) == ("error", "B")
     file = next(pytester.path.rglob("Functional.softmax.1.forward.pt"))
     saved = torch.load(file)
     error = (saved["actual.output.0"] / saved["expected.output.0"] - 1).abs().max()
     assert error == pytest.approx(1e-3, rel=1e-3)
     result.stdout.fnmatch_lines(["*saved in *Functional.softmax.1.forward.pt*"])
-
-
-def test_the_wrong_side_may_be_the_other(compare: Compare) -> None:
-    _, found = compare("gpt", "softmax")
-    wrong = found["Functional.softmax.1.forward"]
-    assert (wrong["verdict"], wrong["answers"][0]["pair"]["suspect"]) == ("error", "B")
 
 
 def test_a_wrong_gradient_is_found(compare: Compare) -> None:
