@@ -94,20 +94,17 @@ def test_ids_outside_rootdir_are_absolute(pytester: pytest.Pytester, make_dump: 
     assert collect(pytester, f"--probe-dump={dump}") == [f"{dump}::{NAME}"]
 
 
-def test_help_names_every_option(pytester: pytest.Pytester) -> None:
+def test_help_names_every_option_and_the_standards_that_are_registered(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest("--help")
     result.stdout.fnmatch_lines(["API precision checks: begin here:", "*--probe-dump=PATH*", "*--probe-skip-api=GLOB*"])
     result.stdout.fnmatch_lines(["*probe_strict (bool): * See --probe-strict", "*probe_namespaces (linelist):*"])
-    listed = [line.split()[0].partition("=")[0] for line in result.outlines if line.startswith("  --probe-")]
+    lines = result.outlines
+    listed = [line.split()[0].partition("=")[0] for line in lines if line.startswith("  --probe-")]
     assert sorted(listed) == sorted(option.flag for option in OPTIONS if option.cli)
-
-
-def test_help_ends_with_the_standards_that_are_registered(pytester: pytest.Pytester) -> None:
-    lines = pytester.runpytest("--help").outlines
-    listed = lines[lines.index("Standards of tools, for --probe-standard:") + 1 :]
-    names = {line.split()[0] for line in listed if line.startswith("  ") and line[2] != " "}
+    last = lines[lines.index("Standards of tools, for --probe-standard:") + 1 :]
+    names = {line.split()[0] for line in last if line.startswith("  ") and line[2] != " "}
     assert names == set(STANDARDS) - {"auto", "noise", "exact", "finite"}
-    assert all(tool.release.help in " ".join(" ".join(listed).split()) for tool in TOOLS.values())
+    assert all(tool.release.help in " ".join(" ".join(last).split()) for tool in TOOLS.values())
 
 
 def test_incoming_gradients_that_no_dump_has_are_generated_and_noted(

@@ -58,17 +58,6 @@ def test_a_wrong_value_of_an_ini_file_is_blamed_on_the_file(
     refusal(pytester, "--probe-dump=dump.json").fnmatch_lines([f"{key} in tox.ini: '*{value}' cannot be used; *"])
 
 
-def test_the_page_of_a_ci_step_that_cannot_be_written_fails_no_run(
-    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_dump()
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(pytester.mkdir("folder")))
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-api=*relu")
-    assert result.ret == pytest.ExitCode.OK
-    result.stdout.fnmatch_lines("probe: the summary for *folder cannot be written (Is a directory)")
-
-
 @pytest.mark.parametrize("out", ["afile", "afile/inside"])
 def test_a_file_in_the_place_of_a_captures_folder_is_refused_before_the_program_runs(
     out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -12,6 +12,7 @@ import pytest
 
 from pytest_probe.cli import main
 from tests.support.paddle_dumps import LINES, entry, tensor, unpack_real, write
+from tests.support.running import collected
 
 GOOD = 'paddle.add(Tensor([2, 3],"float32"), 1.0, )\n'
 
@@ -44,9 +45,8 @@ def test_one_item_says_what_to_install(pytester: pytest.Pytester) -> None:
 
 def test_collecting_needs_no_paddle(pytester: pytest.Pytester) -> None:
     unpack_real(pytester.path)
-    result = pytester.runpytest(f"--probe-dump={pytester.path}", "--collect-only", "-q")
-    assert result.ret == pytest.ExitCode.OK
-    result.stdout.fnmatch_lines(["*forward_rank0_all.json::(framework)"])
+    (found,) = collected(pytester, f"--probe-dump={pytester.path}")
+    assert found.endswith("forward_rank0_all.json::(framework)")
 
 
 def test_show_lists_records_of_paddle_dumps(pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,9 +70,8 @@ def test_parts_are_collected_where_nothing_holds_the_whole(pytester: pytest.Pyte
         write(pytester.path / "rank0", body, f"forward_rank0_{name}.json")
     write(pytester.path / "rank1", body, "forward_rank1_half.json")
     (pytester.path / "rank1/lines.txt").write_text(GOOD)
-    result = pytester.runpytest("--collect-only", "-q")
-    found = sorted(line.partition("::")[0] for line in result.outlines if "::" in line)
-    assert found == ["rank0/forward_rank0_all.json", "rank1/forward_rank1_half.json", "rank1/lines.txt"]
+    found = {name.partition("::")[0] for name in collected(pytester)}
+    assert sorted(found) == ["rank0/forward_rank0_all.json", "rank1/forward_rank1_half.json", "rank1/lines.txt"]
 
 
 def test_a_dump_that_is_cut_or_none(pytester: pytest.Pytester) -> None:

@@ -10,7 +10,7 @@ import pytest
 from pytest_probe.cli import main
 from tests.acceptance.conftest import USER_SCRIPT, DumpMaker, forward, tensor
 from tests.features.gate.test_gate import BASELINE, CONFTEST, DATA, UPDATE, change, run
-from tests.support.other_plugins import run_beside
+from tests.support.other_plugins import Ran, run_beside
 
 X = tensor(8, 9)
 
@@ -61,10 +61,9 @@ def test_github_annotates_ten_failures_at_most(
 
 
 @pytest.mark.usefixtures("planted")
-def test_markdown_lists_the_failed_cases(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_markdown_lists_the_failed_cases(pytester: pytest.Pytester, make_dump: DumpMaker, planted_run: Ran) -> None:
     make_dump()
-    assert run(pytester, "--probe-out=out").ret == 1
-    page = Path("out/summary.md").read_text()
+    page = (planted_run.folder / "out/summary.md").read_text()
     assert page.splitlines()[:5] == [
         "## pytest-probe: 2 cases failed",
         "",
