@@ -377,7 +377,7 @@ class Calls(Protocol):
         """What a call returns in its own dtypes on the way's device; not computed: found from shapes and dtypes alone.
         Raises whatever the call raises, and where it asks for values that are not there."""
 
-    def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Gradients of the wanted arguments, given those of the outputs. Arguments without one are left out."""
 
     def threads(self, count: int, way: Way) -> AbstractContextManager[Executor | None]:

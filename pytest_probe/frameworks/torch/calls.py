@@ -232,7 +232,7 @@ class TorchCalls(PythonCalls):
                 return spec(str(value).removeprefix("torch."))
         return value
 
-    def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         check_backward(run.handle[0][name] for name in seeds)
         return super().gradients(run, seeds)
 

@@ -40,6 +40,7 @@ from pytest_probe.frameworks.torch.arrays import (
 )
 from pytest_probe.frameworks.torch.autocast import Composing
 from pytest_probe.frameworks.torch.calls import TorchCalls, place
+from pytest_probe.frameworks.torch.device_arrays import TorchArray, stays
 from pytest_probe.frameworks.torch.kernels import registered
 from pytest_probe.frameworks.torch.own_rounding import rounding_once
 from pytest_probe.frameworks.torch.proposed_arguments import completions, solved
@@ -48,7 +49,7 @@ from pytest_probe.frameworks.torch.script import LITERAL, SCRIPT
 from pytest_probe.frameworks.torch.signatures import canonical
 from pytest_probe.model.dump import Argument
 from pytest_probe.model.measurement import Clock
-from pytest_probe.model.run import BoundCall, Device, MemoryUse, on_reference
+from pytest_probe.model.run import BoundCall, Device, MemoryUse, Way, on_reference
 from pytest_probe.user_errors import message_of
 
 # What torch's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
@@ -164,6 +165,20 @@ class TorchFramework(TorchCalls, PythonFramework):
             **({"state": found} if (found := state.differing()) else {}),
             **({"shared": found} if (found := ", ".join(own.on_both_sides().values())) else {}),
         }
+
+    def lying(self, way: Way, get: Callable[[Any], np.ndarray]) -> Callable[[Any], Any]:
+        # A device of the project's own has its own way of giving values.
+        if not way.stays or (way.device is not None and type(way.device) is not TorchDevice):
+            return get
+
+        def left(tensor: torch.Tensor) -> Any:
+            if not stays(tensor):
+                return get(tensor)
+            if way.device is not None:  # what the device raises, it raises here
+                get(tensor[(slice(0, 1),) * tensor.ndim])
+            return TorchArray(tensor)
+
+        return left
 
     def memory_left(self, device: Device) -> int | None:
         return memory_left(place(device))
