@@ -20,7 +20,7 @@ from pytest_probe.check.prepare import default_dtype
 from pytest_probe.check.reference_cache import CachedResult, CachedResults, Keep, Made, kept_run, taken_run
 from pytest_probe.frameworks.base import Cast, LookedUp, Widened, looked_up
 from pytest_probe.model.case import Demands
-from pytest_probe.model.device_arrays import DeviceArray, Outputs, lying
+from pytest_probe.model.device_arrays import DeviceArray, Outputs, Placed, lying
 from pytest_probe.model.dump import Call, Direction
 from pytest_probe.model.run import (
     Arguments,
@@ -100,7 +100,8 @@ class Reference(Struct, frozen=True, dict=True):
     autocast is the dtype of the autocast that the recorded dtypes call for, "" for none; narrow tells that it rounds
     wider inputs, inside that no output's dtype shows it. contraction, corner: too large for a reference in full;
     run is that of a corner. demands: what is asked of results besides, None where they are a record's own. cached: what
-    earlier runs kept of this case, None without a cache. casts are the user's own in it.
+    earlier runs kept of this case, None without a cache. casts are the user's own in it. placed: copies of arguments on
+    the device where float64 runs, None where it is the CPU.
     """
 
     framework: Framework
@@ -119,6 +120,7 @@ class Reference(Struct, frozen=True, dict=True):
     demands: Demands | None = None
     cached: CachedResults | None = None
     casts: tuple[Cast, ...] = ()
+    placed: Placed | None = None
 
     @cached_property
     def _key(self) -> bytes | None:
@@ -301,12 +303,22 @@ class Reference(Struct, frozen=True, dict=True):
     def under_test(self, calls: Calls, device: Device, wanted: Wanted | None) -> Run:
         """The call on the device under test, which its framework runs; it meets what the user has set."""
         arguments, way = self.candidate.arguments, self.way_under_test(device)
+        if self.placed is not None and way.stays and device.name == self.way.place:
+            arguments = with_leaves(arguments, self.leaves_there)
         return calls.run(self.candidate.on_device, arguments.args, arguments.kwargs, way, wanted)
+
+    @property
+    def leaves_there(self) -> Mapping[str, Leaf]:
+        """The arguments, with their copies on the device where float64 runs."""
+        placed = self.placed
+        if placed is None:
+            return self.leaves
+        return {name: replace(leaf, there=placed.of(leaf.array)) for name, leaf in self.leaves.items()}
 
     def way_under_test(self, device: Device) -> Way:
         """How the device under test runs."""
         state: State = "users" if self.call is NO_CALL else "recorded"
-        stays = self.corner is not None and self.way.place != "cpu"
+        stays = self.corner is not None and self.way.place != "cpu" and self.framework.keeps(device)
         return Way(device=device, autocast=self.autocast, default=default_dtype(self.call), state=state, stays=stays)
 
     def _run(self, function: Callable[..., Any], way: Way, wanted: Wanted | None) -> Run:

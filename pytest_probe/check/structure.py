@@ -150,11 +150,16 @@ def _mutated(replay: BothSides, names: Iterable[str]) -> Iterator[OutputVerdict]
 def changed_on_device_alone(replay: BothSides) -> Iterator[str]:
     """The arguments that the device changed and the reference does not."""
     known = replay.reference.changed
-    for name, leaf in replay.reference.leaves.items():
+    for name, leaf in replay.reference.leaves_there.items():
         if name in known:
             continue
-        left = replay.actual.argument(name)
-        if not (left.has_bytes_of(leaf.array) if isinstance(left, DeviceArray) else same_bytes(left, leaf.array)):
+        left, there = replay.actual.argument(name), leaf.there
+        same = (
+            left.has_bytes_of(leaf.array if there is None else there)
+            if isinstance(left, DeviceArray)
+            else same_bytes(left, leaf.array)
+        )
+        if not same:
             yield name
 
 

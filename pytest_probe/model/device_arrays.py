@@ -4,7 +4,8 @@ for."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from threading import Lock
 from typing import Any, Self
 
 import numpy as np
@@ -65,7 +66,7 @@ class DeviceArray(ABC):
     def reshape(self, *shape: int) -> Self: ...
 
     @abstractmethod
-    def has_bytes_of(self, array: np.ndarray) -> bool:
+    def has_bytes_of(self, array: np.ndarray | DeviceArray) -> bool:
         """Has it the values of an array of the same dtype and shape, bit for bit?"""
 
     @abstractmethod
@@ -77,6 +78,22 @@ class DeviceArray(ABC):
         """A reference's part compared with the output's, in ulps of its format; without bounds each element must be
         the reference rounded, zeros with their sign. None where the device does not tell: for anything but real
         floats, and where one is not finite or beyond the range of a format."""
+
+
+class Placed:
+    """Copies of arrays on a device, each made once: put makes one, or gives None where it cannot."""
+
+    def __init__(self, put: Callable[[np.ndarray], DeviceArray | None]) -> None:
+        self._put = put
+        self._made: dict[int, tuple[np.ndarray, DeviceArray | None]] = {}
+        self._lock = Lock()
+
+    def of(self, array: np.ndarray) -> DeviceArray | None:
+        """The copy of just this array, which nobody changes."""
+        with self._lock:
+            if id(array) not in self._made:
+                self._made[id(array)] = array, self._put(array)
+            return self._made[id(array)][1]
 
 
 class Outputs(Mapping[str, Any]):

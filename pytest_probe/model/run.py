@@ -29,13 +29,14 @@ class Leaf(Struct, frozen=True):
     """A tensor argument on its way to the framework: its values, already in the case's dtype.
 
     strides, in elements, lay it out as a test's own tensor was, or a recorded one; None: in order. offset is how many
-    elements after an aligned address it begins, as a view may.
+    elements after an aligned address it begins, as a view may. there has the same values on a device, for one run.
     """
 
     array: np.ndarray
     requires_grad: bool = False
     strides: tuple[int, ...] | None = None
     offset: int = 0
+    there: DeviceArray | None = None
 
 
 class Array(Struct, frozen=True):

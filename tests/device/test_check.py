@@ -129,6 +129,7 @@ sys.path.insert(0, {root!r})
 import torch
 from tests.device import pretend
 pretend.load({library!r})
+torch.set_num_threads(1)
 from pytest_probe.check import Checker, RunRequest
 from pytest_probe.registry import Registry
 
@@ -136,9 +137,10 @@ CALLS = {{"gelu": torch.nn.functional.gelu, "softmax": lambda x: torch.softmax(x
 x = torch.randn(2**13, 2**9)
 checker = Checker(RunRequest(device="pretend", reference_device="pretend"), Registry.default())
 for backward in (False, True):
-    before = pretend.received()
+    before, sent = pretend.received(), pretend.sent()
     found = checker.compare(*2 * (CALLS[{name!r}],), [x], key="call", backward=backward)
-    print(found[-1].verdict, (pretend.received() - before) / x.numel())
+    received, sent = pretend.received() - before, pretend.sent() - sent
+    print(found[-1].verdict, received / x.numel(), sent / x.numel())
 """
 
 
@@ -148,8 +150,11 @@ def test_bytes_that_come_back_of_a_reference_there(name: str, library: Path) -> 
     bounds leave open."""
     program = COUNTED.format(root=str(ROOT), library=str(library), name=name)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
-    (forward, received), (backward, both) = (line.split() for line in done.stdout.splitlines())
+    (forward, received, sent), (backward, *both) = (line.split() for line in done.stdout.splitlines())
     assert (forward, backward) == ("pass", "pass")
     assert float(received) < 1
-    # Of the forward and the backward together.
-    assert float(both) < 2
+    # The argument once, the drawn places, and a piece's reference.
+    assert float(sent) < 4 + 2
+    # Of the forward and the backward together, with the incoming gradient for both sides.
+    assert float(both[0]) < 2
+    assert float(both[1]) < 2 * (4 + 2) + 8

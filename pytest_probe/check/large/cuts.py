@@ -64,7 +64,7 @@ class Cut(Struct, frozen=True):
     means: frozenset[str] = frozenset()
     spans: Mapping[str, tuple[int, int]] = {}
 
-    def at(self, name: str, array: AnyArray, places: Places) -> AnyArray:
+    def at(self, name: str, array: Any, places: Places) -> Any:
         """Some places of an argument, an output or its incoming gradient, or an argument's gradient; the whole of one
         that is not cut."""
         axis = self.axis(name)
@@ -101,7 +101,8 @@ class Cut(Struct, frozen=True):
             key = id(leaf.array), name in self.leaves
             if key not in taken:
                 taken[key] = self.at(name, leaf.array, places)
-            found[name] = Leaf(taken[key], leaf.requires_grad)
+            there = None if leaf.there is None else self.at(name, leaf.there, places)
+            found[name] = Leaf(taken[key], leaf.requires_grad, there=there)
         return found
 
     def incoming_at(self, incoming: Found, places: Places) -> dict[str, AnyArray]:

@@ -54,6 +54,8 @@ FURTHER = 1 / 16
 TERMS = 2**14
 # Elements of tensors that are not cut, in all pieces that run at the same time: 32 MiB of float64.
 _UNCUT = 2**22
+# Threads that start runs on a device: it makes one after the other, and has the next one while a thread waits for it.
+THREADS_ELSEWHERE = 2
 # Pieces that are begun for each thread: it has the next one while results are taken in their order.
 _AHEAD = 2
 _STREAMS = RandomStreams()
@@ -283,7 +285,8 @@ class Pieces(Struct, frozen=True):
     def _cores(self) -> int:
         """So many pieces may run at the same time: each has all tensors that are not cut."""
         uncut = sum(array.size for name, array in self.actual.items() if self.cut.axis(name) is None)
-        return max(1, min(usable_cores(), _UNCUT // max(uncut, 1)))
+        elsewhere = self.replay.reference.way.place != "cpu"
+        return max(1, min(usable_cores(), _UNCUT // max(uncut, 1), THREADS_ELSEWHERE if elsewhere else _UNCUT))
 
     def _seen(self, scan: _Scan, piece: tuple[int, slice]) -> _Seen | None:
         """What is seen in a piece, in any thread; None where the reference refuses, or does not give all."""
@@ -325,7 +328,7 @@ class Pieces(Struct, frozen=True):
         """What the reference gives there, as it lies, on changed inputs if they shall be; None where it refuses, as it
         may in full as well."""
         reference = self.replay.reference
-        leaves = self.cut.leaves_at(reference.leaves, window)
+        leaves = self.cut.leaves_at(reference.leaves_there if way.stays else reference.leaves, window)
         incoming = self.cut.incoming_at(self.replay.incoming, window)
         if change is not None:
             leaves = {name: replace(leaf, array=change(name, leaf.array)) for name, leaf in leaves.items()}

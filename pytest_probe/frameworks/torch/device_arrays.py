@@ -49,8 +49,7 @@ class TorchArray(DeviceArray):
         place = self.tensor.device
         keys = (key,) if not isinstance(key, tuple) else key
         with memory_errors:
-            own = tuple(torch.from_numpy(each).to(place) if isinstance(each, np.ndarray) else each for each in keys)
-            return TorchArray(self.tensor[own])
+            return TorchArray(self.tensor[tuple(_index(each, place) for each in keys)])
 
     def __add__(self, other: TorchArray) -> TorchArray:
         with memory_errors:
@@ -66,15 +65,15 @@ class TorchArray(DeviceArray):
                 self.tensor = self.tensor.contiguous()
             return TorchArray(self.tensor.reshape(shape))
 
-    def has_bytes_of(self, array: np.ndarray) -> bool:
+    def has_bytes_of(self, array: np.ndarray | DeviceArray) -> bool:
         if array.dtype != self.dtype or array.shape != self.shape:
             return False
         with memory_errors:
-            own, other = self.tensor, to_tensor(array).to(self.tensor.device)
+            own, other = self.tensor, _tensor_of(array).to(self.tensor.device)
             if own.is_complex():
-                own, other = torch.view_as_real(own.resolve_conj()), torch.view_as_real(other)
-            own = own.resolve_neg().contiguous()
-            return torch.equal(*(side.view(_WORDS[side.element_size()]) for side in (own, other.contiguous())))
+                own, other = (torch.view_as_real(side.resolve_conj()) for side in (own, other))
+            sides = (side.resolve_neg().contiguous() for side in (own, other))
+            return torch.equal(*(side.view(_WORDS[side.element_size()]) for side in sides))
 
     def is_near(self, array: np.ndarray, share: float, least: float) -> bool:
         with memory_errors:
@@ -89,6 +88,10 @@ class TorchArray(DeviceArray):
             return None
         with memory_errors:
             return _first_pass(given.to(expected.device).to(torch.float64), expected, form, bounds)
+
+
+def _index(key: Any, place: torch.device) -> Any:
+    return torch.from_numpy(key.astype(np.int64)).to(place) if isinstance(key, np.ndarray) else key
 
 
 def _tensor_of(array: Any) -> torch.Tensor:
