@@ -135,8 +135,8 @@ def _on_cpu(replay: BothSides, direction: Direction) -> dict[str, AnyArray]:
     reference = replay.reference
     cpu = reference.framework.host()
     if direction == "backward":
-        return reference.framework.gradients(reference.in_own_dtypes(cpu), replay.incoming)
-    return results(replace(reference, wanted=None).in_own_dtypes(cpu), reference.changed)
+        return dict(reference.framework.gradients(reference.in_own_dtypes(cpu), replay.incoming))
+    return dict(results(replace(reference, wanted=None).in_own_dtypes(cpu), reference.changed))
 
 
 def comparisons(

@@ -3,7 +3,7 @@ autocast that a recorded call ran under: what a dump tells of it, else what its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +78,7 @@ class DeviceSource(Struct, frozen=True):
         if others is not None:
             yield replayed(others, self)
 
-    def gradients(self, replay: BothSides) -> dict[str, AnyArray]:
+    def gradients(self, replay: BothSides) -> Mapping[str, AnyArray]:
         with self.running():
             return self.framework.gradients(replay.actual, replay.incoming)
 
@@ -134,7 +134,7 @@ class CallerResult(Struct, frozen=True):
     def backward(self, replay: BothSides) -> Iterator[BothSides]:
         yield replay
 
-    def gradients(self, replay: BothSides) -> dict[str, AnyArray]:
+    def gradients(self, replay: BothSides) -> Mapping[str, AnyArray]:
         return self.source.gradients(replay)
 
 
