@@ -72,10 +72,9 @@ def test_nothing_in_the_folder_is_imported(
     assert imported(pytester) == []
 
 
-@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("args", [["--probe-dump=run"], [f"run/{RANK}::{NAME}", f"run/dump.json::{NAME}"]])
 def test_nothing_in_the_folder_is_imported_by_workers(pytester: pytest.Pytester, folder: Path, args: list[str]) -> None:
-    result = pytester.runpytest_subprocess(*ALONE, *WORKER, *args)
+    result = pytester.runpytest(*ALONE, *WORKER, *args)
     assert imported(pytester) == []
     result.assert_outcomes(passed=2)
 

@@ -98,5 +98,5 @@ def test_workers_in_another_folder_find_a_dump_of_the_controllers(
     away = tmp_path / "away"
     away.mkdir()
     folders = ("-d", f"--tx=popen//chdir={away}")
-    result = pytester.runpytest_subprocess("--probe-dump=dump.json", "--probe-api=relu", *folders)
+    result = pytester.runpytest("--probe-dump=dump.json", "--probe-api=relu", *folders)
     assert result.ret == pytest.ExitCode.OK, result.stdout.str() + result.stderr.str()

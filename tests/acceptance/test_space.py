@@ -83,10 +83,9 @@ def test_a_file_that_configures_other_tools_changes_nothing(
     assert (root, names) == (str(project), [f"below/dump.json::{NAME}"])
 
 
-@pytest.mark.usefixtures("forked")
 def test_a_path_after_a_space_keeps_the_rootdir_with_workers(pytester: pytest.Pytester, project: Path) -> None:
     configured(project)
-    result = pytester.runpytest_subprocess("--probe-dump", "dump.json", "-n1", "-v")
+    result = pytester.runpytest("--probe-dump", "dump.json", "-n1", "-v")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines([f"rootdir: {project}", "configfile: pyproject.toml"])
 

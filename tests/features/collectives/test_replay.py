@@ -135,6 +135,7 @@ TESTS = """
 """
 
 
+@pytest.mark.usefixtures("forked")
 def test_collectives_of_the_users_own(pytester: pytest.Pytester) -> None:
     """A rank that dies or raises is named, and the next check starts new processes."""
     pytester.makepyfile(collectives=COLLECTIVES, test_mine=TESTS)
@@ -152,6 +153,7 @@ def test_collectives_of_the_users_own(pytester: pytest.Pytester) -> None:
         assert words in text
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_collective_of_the_users_own_that_hangs_says_where(pytester: pytest.Pytester) -> None:
     """Only the rank that hangs meets the limit: where processes start late, the first check fails in its place."""
     pytester.makepyfile(collectives=COLLECTIVES, test_mine=TESTS)
