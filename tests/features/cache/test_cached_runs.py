@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from pytest_probe.features.cache import plugin as cache
 from pytest_probe.features.cache.folder import Part
 from pytest_probe.frameworks.python import calls
 from pytest_probe.settings import parse
+from tests.support import forks
 from tests.support.writing import entries, write_dump
 
 pytestmark = pytest.mark.usefixtures("forked")
@@ -110,12 +110,9 @@ def test_a_kill_and_two_runs_at_once_leave_a_good_cache(
     suffixes = sorted(path.suffix for path in (pytester.path / "cache").iterdir())
     assert suffixes == [".part", ".reference", ".reference"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "pytest", *RUN, "--probe-cache=cache"]
-    both = [
-        subprocess.Popen([*command, f"--probe-out=both{number}"], cwd=pytester.path, env=environment, stdout=-3)
-        for number in range(2)
-    ]
-    assert [process.wait(timeout=300) for process in both] == [0, 0]
+    command = ["-m", "pytest", *RUN, "--probe-cache=cache"]
+    both = [forks.Program([*command, f"--probe-out=both{number}"], pytester.path, environment) for number in range(2)]
+    assert [process.wait() for process in both] == [0, 0]
     computed(pytester)
     # A process of its own, as the others: what this one's other tests left is part of what a reference depends on.
     assert pytester.runpytest_subprocess(*RUN, "--probe-cache=cache", "--probe-out=after").ret == 0

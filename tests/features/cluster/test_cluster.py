@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ import pytest
 from pytest_probe.features.cluster import worker
 from tests.acceptance.conftest import DumpMaker, entries
 from tests.acceptance.test_workers import FAULTS
+from tests.support import forks
 from tests.support.dumps import unpack
 from tests.support.running import refusal
 
@@ -156,12 +156,10 @@ def relus(number: int) -> dict[str, Any]:
     return {f"Functional.relu.{each}.forward": relu for each in range(number)}
 
 
-def begun(pytester: pytest.Pytester, *args: str) -> subprocess.Popen[str]:
+def begun(pytester: pytest.Pytester, *args: str) -> forks.Program:
     """A run that has results, and goes on."""
-    command = [sys.executable, "-m", "pytest", *RUN, "--probe-out=out", "-p", "no:cacheprovider", *args]
-    process = subprocess.Popen(
-        command, cwd=pytester.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(os.environ)
-    )
+    command = ["-m", "pytest", *RUN, "--probe-out=out", "-p", "no:cacheprovider", *args]
+    process = forks.Program(command, pytester.path, os.environ)
     file = pytester.path / "out/results.jsonl"
     if not ends(lambda: file.exists() and bool(file.read_bytes())):
         process.kill()
@@ -169,7 +167,7 @@ def begun(pytester: pytest.Pytester, *args: str) -> subprocess.Popen[str]:
     return process
 
 
-def goes_on(pytester: pytest.Pytester, process: subprocess.Popen[str]) -> str:
+def goes_on(pytester: pytest.Pytester, process: forks.Program) -> str:
     """Let the cases run that wait; what the run says."""
     (pytester.path / GO).touch()
     return process.communicate(timeout=240)[0]
