@@ -87,7 +87,7 @@ def test_what_is_printed_is_shown_by_phase_without_pytests_plugin_too(
     pytester: pytest.Pytester, make_dump: DumpMaker, planted_run: Ran
 ) -> None:
     lines = run(pytester, make_dump, "-p", "no:logging").splitlines()
-    found = {line.strip("- "): lines[number + 1] for number, line in enumerate(lines) if "- Captured" in line}
+    found = {line.strip("- "): lines[number + 1] for number, line in enumerate(lines) if "- Captured stdout" in line}
     assert found == {f"Captured stdout {phase}": text for phase, text in PHASES.items()}
     assert [lines.count(text) for text in PHASES.values()] == [1, 1, 1]
     assert sections(planted_run.result.stdout.str()) == []
