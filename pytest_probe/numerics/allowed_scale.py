@@ -237,9 +237,9 @@ def pooled(spread: Spread, order: AnyArray, unit: AnyArray) -> Spread:
         return spread
     # Sorted, elements with similar arguments are neighbours, wherever they are in the tensor.
     ranks = stable_order(order)
-    counts = np.isfinite(unit) & (unit > 0)
-    units = np.where(counts, unit, 1.0)
-    sizes, values = np.where(counts, size / units, 0.0).reshape(-1)[ranks], np.abs(order.reshape(-1)[ranks])
+    has_unit, none = np.isfinite(unit) & (unit > 0), np.zeros(size.shape)
+    shares = np.divide(size, unit, out=none.copy(), where=has_unit)
+    sizes, values = shares.reshape(-1)[ranks], np.abs(order.reshape(-1)[ranks])
     largest = sizes.copy()
     for away in range(1, min(NEIGHBOURS, size.size - 1) + 1):
         low, high = values[:-away], values[away:]
@@ -248,7 +248,7 @@ def pooled(spread: Spread, order: AnyArray, unit: AnyArray) -> Spread:
         np.maximum(largest[:-away], sizes[away:], out=largest[:-away], where=alike)
     result = np.empty(size.size)
     result[ranks] = largest
-    shared = np.where(counts, result.reshape(size.shape) * units, 0.0)
+    shared = np.multiply(result.reshape(size.shape), unit, out=none, where=has_unit)
     return replace(spread, size=np.maximum(size, shared))
 
 
