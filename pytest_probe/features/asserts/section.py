@@ -11,8 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.features.asserts.by_check import cause_by_check, replacement
-from pytest_probe.features.asserts.explain import explain, held_dtype
+from pytest_probe.features.asserts.explain import cause_by_check, explain, held_dtype, replacement
 from pytest_probe.features.asserts.failed import FailedAssert
 from pytest_probe.features.asserts.measured import FACTOR, one_ulp, tolerance
 from pytest_probe.model.verdict import Diagnosis
