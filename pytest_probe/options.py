@@ -488,7 +488,7 @@ TWO_CALLS = "pytest_probe.features.against_call.TwoCalls"
 # What asks relations for `probe.check(..., relations=...)`.
 RELATIONS = "pytest_probe.features.relations.checks.asked_by_check"
 # What checks a collective for `probe.check_collective(...)`.
-COLLECTIVES = "pytest_probe.features.collectives.user_calls.UserCollectives"
+COLLECTIVES = "pytest_probe.features.collectives.replay.UserCollectives"
 # Behind so many columns `pytest --help` says what an ini key means.
 _KEY_COLUMNS = 22
 # What is not a test run, by its module, in the order of the help.
