@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import ATOMS, TREES, leaves
-from pytest_probe.numerics.dtypes import is_complex, is_floating
+from pytest_probe.numerics.dtypes import is_inexact
 from pytest_probe.numerics.float32_sums import Order
 
 
@@ -176,7 +176,7 @@ def with_leaves(arguments: Arguments, leaves: Mapping[str, Leaf]) -> Arguments:
 
 def floats_of(leaves: Mapping[str, Leaf]) -> dict[str, np.dtype[Any]]:
     found = ((name, leaf.array.dtype) for name, leaf in leaves.items())
-    return {name: dtype for name, dtype in found if is_floating(dtype) or is_complex(dtype)}
+    return {name: dtype for name, dtype in found if is_inexact(dtype)}
 
 
 class Device(Protocol):

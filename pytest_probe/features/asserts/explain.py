@@ -32,8 +32,8 @@ from pytest_probe.numerics.dtypes import (
     BoolArray,
     Float64Array,
     float_format,
-    is_complex,
     is_floating,
+    is_inexact,
     numpy_dtype,
     round_to,
     widen,
@@ -104,7 +104,7 @@ def explain(actual: AnyArray, expected: AnyArray) -> tuple[Diagnosis | None, lis
 
 def _comparison(actual: AnyArray, expected: AnyArray) -> Comparison:
     """As a standard has one, of a call with no arguments."""
-    floats = [held_dtype(side) for side in (actual, expected) if is_floating(side.dtype) or is_complex(side.dtype)]
+    floats = [held_dtype(side) for side in (actual, expected) if is_inexact(side.dtype)]
     if floats and len(floats) < 2:
         actual = actual.astype(expected.dtype if is_floating(expected.dtype) else actual.dtype)
     precision = min(floats, key=lambda dtype: float_format(dtype).precision) if floats else actual.dtype

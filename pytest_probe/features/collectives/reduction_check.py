@@ -15,7 +15,7 @@ from msgspec import Struct
 from pytest_probe.features.collectives.orders import orders, reference
 from pytest_probe.model.collective import Reduction
 from pytest_probe.model.verdict import Element, Metric
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_complex, is_floating, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_floating, is_inexact, widen
 from pytest_probe.numerics.noise_limits import ELEMENTWISE_LARGEST, ELEMENTWISE_RMS, SMALL_SAMPLE
 from pytest_probe.numerics.ulp import ulp, ulp_distance
 
@@ -52,7 +52,7 @@ class RankInputs(Struct, frozen=True):
     @property
     def exact(self) -> bool:
         """Has the operation one result?"""
-        floats = is_floating(self.dtype) or is_complex(self.dtype)
+        floats = is_inexact(self.dtype)
         return not floats or self.reduction in ("largest", "least")
 
     def at(self, places: AnyArray) -> RankInputs:
