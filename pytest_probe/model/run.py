@@ -105,6 +105,11 @@ class BoundCall(Struct, frozen=True):
         """The value of a parameter: as given, else its default; None where the API has no such parameter."""
         return self.given[name] if name in self.given else self.defaults.get(name)
 
+    def array(self, name: str) -> np.ndarray | None:
+        """The tensor that an argument is, None for anything else."""
+        value = self.argument(name)
+        return value.array if isinstance(value, Leaf) else None
+
     def at(self, path: str) -> Any:
         """The argument at a place of the call ("input.1"); None without one."""
         return next(
