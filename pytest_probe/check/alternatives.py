@@ -148,5 +148,5 @@ def computed(
     """The outputs of the reference's call run in a way, with the arguments that another reference changes; or its
     gradients."""
     if direction == "forward":
-        return results(reference.again(reference.leaves, way, None), like.changed)
+        return dict(results(reference.again(reference.leaves, way, None), like.changed))
     return reference.gradients_of(reference.leaves, way, incoming)

@@ -20,6 +20,7 @@ from pytest_probe.check.prepare import default_dtype
 from pytest_probe.check.reference_cache import CachedResult, CachedResults, Keep, Made, kept_run, taken_run
 from pytest_probe.frameworks.base import Cast, LookedUp, Widened, looked_up
 from pytest_probe.model.case import Demands
+from pytest_probe.model.device_arrays import DeviceArray, Outputs, Placed, lying
 from pytest_probe.model.dump import Call, Direction
 from pytest_probe.model.run import (
     Arguments,
@@ -99,7 +100,8 @@ class Reference(Struct, frozen=True, dict=True):
     autocast is the dtype of the autocast that the recorded dtypes call for, "" for none; narrow tells that it rounds
     wider inputs, inside that no output's dtype shows it. contraction, corner: too large for a reference in full;
     run is that of a corner. demands: what is asked of results besides, None where they are a record's own. cached: what
-    earlier runs kept of this case, None without a cache. casts are the user's own in it.
+    earlier runs kept of this case, None without a cache. casts are the user's own in it. placed: copies of arguments on
+    the device where float64 runs, None where it is the CPU.
     """
 
     framework: Framework
@@ -118,6 +120,7 @@ class Reference(Struct, frozen=True, dict=True):
     demands: Demands | None = None
     cached: CachedResults | None = None
     casts: tuple[Cast, ...] = ()
+    placed: Placed | None = None
 
     @cached_property
     def _key(self) -> bytes | None:
@@ -160,11 +163,16 @@ class Reference(Struct, frozen=True, dict=True):
     def composing(self, device: str) -> Any:
         """The CPU, where an autocast casts inside the call as it does on the recorded kind of device. Raises
         NotImplementedError where there is no autocast, or it casts for the call itself."""
-        known = {} if self.call.surroundings is None else self.call.surroundings.autocast
-        kind = next((name for name in known if name != "cpu"), device.partition(":")[0])
+        kind = self.recorded_kind or device.partition(":")[0]
         if not self.autocast or self.framework.casts(self.candidate.path, kind):
             raise NotImplementedError(f"no autocast casts inside {self.candidate.path} on {kind}")
         return self.framework.composing(kind, self.autocast)
+
+    @property
+    def recorded_kind(self) -> str:
+        """The kind of device that the recorded autocast was of; "" for none, and for the CPU."""
+        known = {} if self.call.surroundings is None else self.call.surroundings.autocast
+        return next((name for name in known if name != "cpu"), "")
 
     @cached_property
     def state(self) -> tuple[Any, ...]:
@@ -300,12 +308,23 @@ class Reference(Struct, frozen=True, dict=True):
     def under_test(self, calls: Calls, device: Device, wanted: Wanted | None) -> Run:
         """The call on the device under test, which its framework runs; it meets what the user has set."""
         arguments, way = self.candidate.arguments, self.way_under_test(device)
+        if self.placed is not None and way.stays and device.name == self.way.place:
+            arguments = with_leaves(arguments, self.leaves_there)
         return calls.run(self.candidate.on_device, arguments.args, arguments.kwargs, way, wanted)
+
+    @property
+    def leaves_there(self) -> Mapping[str, Leaf]:
+        """The arguments, with their copies on the device where float64 runs."""
+        placed = self.placed
+        if placed is None:
+            return self.leaves
+        return {name: replace(leaf, there=placed.of(leaf.array)) for name, leaf in self.leaves.items()}
 
     def way_under_test(self, device: Device) -> Way:
         """How the device under test runs."""
         state: State = "users" if self.call is NO_CALL else "recorded"
-        return Way(device=device, autocast=self.autocast, default=default_dtype(self.call), state=state)
+        stays = self.corner is not None and self.way.place != "cpu" and self.framework.keeps(device)
+        return Way(device=device, autocast=self.autocast, default=default_dtype(self.call), state=state, stays=stays)
 
     def _run(self, function: Callable[..., Any], way: Way, wanted: Wanted | None) -> Run:
         arguments = self.candidate.arguments
@@ -326,7 +345,7 @@ class Reference(Struct, frozen=True, dict=True):
     def _gradients(self, incoming: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
         if self.run.handle is None or self.corner is not None:  # a run that was kept has no graph
             return self.gradients_of(self.leaves, self.way, incoming)
-        return self.framework.gradients(self.run, incoming)
+        return dict(self.framework.gradients(self.run, incoming))
 
     def gradients_of(
         self, leaves: Mapping[str, Leaf], way: Way, incoming: Mapping[str, AnyArray]
@@ -334,12 +353,12 @@ class Reference(Struct, frozen=True, dict=True):
         """The gradients of the wanted arguments in a further run; where that is made of pieces, of those arguments that
         are not cut."""
         if self.corner is None:
-            return self.framework.gradients(self.again(leaves, way, self.wanted), incoming)
+            return dict(self.framework.gradients(self.again(leaves, way, self.wanted), incoming))
         if not _sums_exactly(way):
             return replace(self, corner=None).gradients_of(leaves, way, incoming)
-        cut = self.corner.cut
+        cut, way = self.corner.cut, replace(way, stays=way.place != "cpu")
 
-        def piece(window: slice) -> dict[str, AnyArray]:
+        def piece(window: slice) -> Mapping[str, AnyArray]:
             run = self.again(cut.leaves_at(leaves, window), way, self.wanted)
             return self.framework.gradients(run, cut.incoming_at(incoming, window))
 
@@ -349,8 +368,9 @@ class Reference(Struct, frozen=True, dict=True):
         """Outputs and changed arguments in a further run; where that is made of pieces, the outputs that they add up
         to."""
         if self.corner is None or not _sums_exactly(way):
-            return results(self.again(leaves, way, None), self.changed)
+            return dict(results(self.again(leaves, way, None), self.changed))
         cut = self.corner.cut
+        way = replace(way, stays=way.place != "cpu")
         return cut.joined(
             leaves, lambda window: results(self.again(cut.leaves_at(leaves, window), way, None), self.changed)
         )
@@ -379,14 +399,18 @@ def changed_by(run: Run, leaves: Mapping[str, Leaf]) -> frozenset[str]:
     return run.changed.union(silent)
 
 
-def results(run: Run, changed: frozenset[str]) -> dict[str, AnyArray]:
+def results(run: Run, changed: frozenset[str]) -> Mapping[str, AnyArray]:
     """Arrays among the return values, and the arguments that the call changes, by name."""
-    found = {name: np.asarray(value) for name, value in run.outputs.items() if isinstance(value, (np.ndarray, float))}
-    found.update({name: run.after(name) for name in changed})
-    return found
+    found = {
+        name: np.asarray(value) if isinstance(value, float) else value
+        for name, value in lying(run.outputs).items()
+        if isinstance(value, (np.ndarray, float, DeviceArray))
+    }
+    found.update({name: run.argument(name) for name in changed})
+    return Outputs(found)
 
 
-def reference_results(replay: BothSides, direction: Direction) -> dict[str, AnyArray]:
+def reference_results(replay: BothSides, direction: Direction) -> Mapping[str, AnyArray]:
     """What a reference gives in a direction: outputs and changed arguments, or gradients by argument."""
     reference = replay.reference
     if direction == "forward":
@@ -417,7 +441,7 @@ class Source(Protocol):
         """The replay for those gradients that this source has, or several: one run has not all where some arguments
         did not require grad. Raises Unsupported where it has none, and what forward raises."""
 
-    def gradients(self, replay: BothSides) -> dict[str, AnyArray]:
+    def gradients(self, replay: BothSides) -> Mapping[str, AnyArray]:
         """The gradients that such a replay's reference is asked for. Raises what forward raises."""
 
 

@@ -15,6 +15,7 @@ from pytest_probe.errors import DeviceRaised, NoKernel, NoReference, NotRecorded
 from pytest_probe.inputs.draws import RecordStreams
 from pytest_probe.inputs.generated import generate_in
 from pytest_probe.model.case import Case
+from pytest_probe.model.device_arrays import lying
 from pytest_probe.model.dump import Call, TensorSpec
 from pytest_probe.model.run import Arguments
 from pytest_probe.numerics.arrays import laid_out
@@ -38,7 +39,7 @@ def backward_replays(case: Case, replay: BothSides, seed: int) -> Iterator[BothS
     for part in replay.source.backward(replay):
         reference = part.reference
         names = [name for name in reference.run.differentiable if name in part.actual.differentiable]
-        every, outputs = list(reference.run.outputs), part.actual.outputs
+        every, outputs = list(reference.run.outputs), lying(part.actual.outputs)
         yield replace(
             part, incoming=incoming(case, reference.call, reference.candidate.arguments, names, every, outputs, seed)
         )
@@ -97,11 +98,11 @@ def gradient_sides(replay: BothSides, given: Mapping[str, AnyArray] | None = Non
 
 def given_gradients(
     case: Case, replay: BothSides, seed: int, *, alone: bool = False
-) -> list[tuple[BothSides, dict[str, AnyArray]]]:
+) -> list[tuple[BothSides, Mapping[str, AnyArray]]]:
     """The replays whose gradients are judged, and the gradients that the source gives for each; alone: what its run
     gave besides is let go."""
 
-    def parts() -> Iterator[tuple[BothSides, dict[str, AnyArray]]]:
+    def parts() -> Iterator[tuple[BothSides, Mapping[str, AnyArray]]]:
         for part in backward_replays(case, replay, seed):
             if alone:
                 # Of large outputs shapes and dtypes are enough, and their memory is needed.

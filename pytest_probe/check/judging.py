@@ -41,6 +41,7 @@ from pytest_probe.check.structure import (
 from pytest_probe.errors import TooLarge
 from pytest_probe.model.case import Case
 from pytest_probe.model.comparison import Comparison, Standard
+from pytest_probe.model.device_arrays import Outputs, lying
 from pytest_probe.model.device_modes import Behaviour, behaviour
 from pytest_probe.model.run import Array, Leaf, floats_of, mapped
 from pytest_probe.model.verdict import GRANTED, SEVERITY, ArgumentRow, OutputVerdict, Verdict, conclusion
@@ -131,13 +132,13 @@ class Judging(Struct, frozen=True):
         found: list[OutputPairs] = []
         for replay, actual in parts:
             promised = with_promises(OutputPairs(replay, {}, {}, ()), self.engines)
-            pieces = Pieces.of(promised.replay, case.direction, actual, case.record.name)
+            pieces = Pieces.of(promised.replay, case.direction, lying(actual), case.record.name)
             sides = None if promised.structural or pieces is None else self._places(case, pieces)
             if sides is None or pieces is None:
                 return None
             found += sides
-        given = {name: value for _, actual in parts for name, value in actual.items()}
-        compared = PairedOutputs(found[0].replay, given, tuple(found))
+        given = {name: value for _, actual in parts for name, value in lying(actual).items()}
+        compared = PairedOutputs(found[0].replay, Outputs(given), tuple(found))
         outputs, worst = self._outputs(case, compared)
         return OutputVerdicts(outputs, worst, worst.replay, compared)
 
@@ -180,6 +181,7 @@ class Judging(Struct, frozen=True):
     def _in_samples(self, case: Case, replay: BothSides) -> PairedOutputs:
         request, contraction = self.engines.request, replay.reference.contraction
         assert contraction is not None
+        actual: Mapping[str, AnyArray]
         if case.direction == "backward":
             replay, actual = large_gradients(case, replay, request.seed)
         else:

@@ -78,7 +78,8 @@ class ReferenceRuns(Struct, frozen=True):
         corner = self._corner(resolved)
         if corner is not None:
             candidate = resolved.candidates[0]
-            return self._made(resolved, candidate, corner.run, corner.wanted, corner=corner, casts=())
+            placed = self.framework.placed(self.way.place) if self.elsewhere else None
+            return self._made(resolved, candidate, corner.run, corner.wanted, corner=corner, casts=(), placed=placed)
         if self.cuts and resolved.contraction is None:
             inputs.check_size(resolved.call, resolved.dtype, self.memory)
         if resolved.call is NO_CALL:

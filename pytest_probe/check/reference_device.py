@@ -19,6 +19,7 @@ from pytest_probe.check.parts import spending
 from pytest_probe.check.structure import OutputPairs
 from pytest_probe.errors import NoReference, UnsupportedDtype
 from pytest_probe.inputs.draws import RandomStreams
+from pytest_probe.model.device_arrays import DeviceArray
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Way
 from pytest_probe.numerics.allowed_scale import FLOOR, TINY, root_mean_square
@@ -66,7 +67,7 @@ def check_judged(sides: OutputPairs, direction: Direction) -> None:
         )
 
 
-def _on_cpu(replay: BothSides, direction: Direction, change: Change) -> dict[str, AnyArray]:
+def _on_cpu(replay: BothSides, direction: Direction, change: Change) -> Mapping[str, AnyArray]:
     reference = replay.reference
     leaves = {name: replace(leaf, array=change(name, leaf.array)) for name, leaf in reference.leaves.items()}
     incoming = {name: change(name, array) for name, array in replay.incoming.items()}
@@ -77,7 +78,7 @@ def _on_cpu(replay: BothSides, direction: Direction, change: Change) -> dict[str
 
 
 def check(
-    way: Way, api: str, found: Mapping[str, AnyArray], on_cpu: Callable[[Change], Mapping[str, AnyArray]]
+    way: Way, api: str, found: Mapping[str, AnyArray | DeviceArray], on_cpu: Callable[[Change], Mapping[str, AnyArray]]
 ) -> None:
     """Raises NoReference where numbers that a reference of an API gave elsewhere are not the CPU's. on_cpu gives those,
     of inputs and incoming gradients that are changed by their names."""
@@ -104,10 +105,15 @@ def _moved(name: str, array: AnyArray) -> AnyArray:
     return np.asarray(wide * (1 + MOVED * np.where(by < 0.75, by + 0.25, -by)))
 
 
-def _within(found: AnyArray, wanted: AnyArray, moved: AnyArray | None = None, *, sums: bool) -> bool:
+def _within(found: AnyArray | DeviceArray, wanted: AnyArray, moved: AnyArray | None = None, *, sums: bool) -> bool:
     """Is each element no farther off than float64's rounding takes it? moved: what the CPU gives of moved inputs, None
     before that is known. sums: elements are sums, in which terms may cancel. They, and what does not move, are granted
     a part of the others' distances and sizes."""
+    if isinstance(found, DeviceArray):
+        least = TINY + (ROUNDED * root_mean_square(np.abs(wanted[np.isfinite(wanted)])) if sums else 0.0)
+        if found.shape == wanted.shape and found.dtype == wanted.dtype and found.is_near(wanted, ROUNDED, least):
+            return True
+        found = np.asarray(found)
     if found.shape != wanted.shape or found.dtype.kind in "iub":
         return np.array_equal(found, wanted)
     finite = np.isfinite(wanted)

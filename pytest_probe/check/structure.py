@@ -23,6 +23,7 @@ from pytest_probe.check.prepare import narrow_dtype
 from pytest_probe.errors import NoReference
 from pytest_probe.inputs.memory import contiguous_strides
 from pytest_probe.model.case import Demands
+from pytest_probe.model.device_arrays import DeviceArray, lying
 from pytest_probe.model.dump import Call, TensorSpec
 from pytest_probe.model.run import Device, Layout, Run, floats_of
 from pytest_probe.model.verdict import OutputVerdict
@@ -149,8 +150,16 @@ def _mutated(replay: BothSides, names: Iterable[str]) -> Iterator[OutputVerdict]
 def changed_on_device_alone(replay: BothSides) -> Iterator[str]:
     """The arguments that the device changed and the reference does not."""
     known = replay.reference.changed
-    for name, leaf in replay.reference.leaves.items():
-        if name not in known and not same_bytes(replay.actual.after(name), leaf.array):
+    for name, leaf in replay.reference.leaves_there.items():
+        if name in known:
+            continue
+        left, there = replay.actual.argument(name), leaf.there
+        same = (
+            left.has_bytes_of(leaf.array if there is None else there)
+            if isinstance(left, DeviceArray)
+            else same_bytes(left, leaf.array)
+        )
+        if not same:
             yield name
 
 
@@ -188,8 +197,8 @@ def widened_dtypes_fit(run: Run, call: Call) -> bool:
 
 def _dtype_pairs(run: Run, call: Call) -> Iterator[tuple[np.dtype[Any], np.dtype[Any]]]:
     for name, spec in call.returned():
-        value = run.outputs.get(name)
-        if isinstance(spec, TensorSpec) and isinstance(value, np.ndarray):
+        value = lying(run.outputs).get(name)
+        if isinstance(spec, TensorSpec) and isinstance(value, (np.ndarray, DeviceArray)):
             yield value.dtype, numpy_dtype(spec.dtype)
 
 
@@ -330,7 +339,7 @@ def _returned(reference: Reference, device: Device, *, computed: bool) -> Mappin
 
 def _trouble(replay: BothSides, demands: Demands, name: str, found: Layout, promised: Layout) -> str:
     """In what an output is not as promised; "" where it is."""
-    array = replay.actual.outputs[name]
+    array = lying(replay.actual.outputs)[name]
     floating = is_inexact(array.dtype)
     # All but floating numbers are compared with the reference's own dtype.
     if demands.dtype and floating and found.dtype != promised.dtype and not _narrows(replay, name, found, promised):
@@ -345,7 +354,7 @@ def _trouble(replay: BothSides, demands: Demands, name: str, found: Layout, prom
 def _narrows(replay: BothSides, name: str, found: Layout, promised: Layout) -> bool:
     """Is an output in the one dtype of the arguments, or in that of one of its own shape, where the reference computes
     wider and returns that? A kernel rounds once, at its end, which many references leave out."""
-    leaves, shape = replay.reference.leaves, replay.actual.outputs[name].shape
+    leaves, shape = replay.reference.leaves, lying(replay.actual.outputs)[name].shape
     one = narrow_dtype(leaves)
     own = {leaf.array.dtype for leaf in leaves.values() if leaf.array.shape == shape} | ({one} if one else set())
     dtype = next((each for each in own if each.name == found.dtype), None)

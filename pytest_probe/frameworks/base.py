@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from pytest_probe.errors import ProbeError
 from pytest_probe.frameworks.compilers import Compile, PythonCompiler
 from pytest_probe.model.comparison import Choice, Comparison, KnownFinding
+from pytest_probe.model.device_arrays import Placed
 from pytest_probe.model.dump import Argument
 from pytest_probe.model.measurement import Clock
 from pytest_probe.model.run import (
@@ -347,8 +348,17 @@ class Calls(Protocol):
         """What a call returns in its own dtypes on the way's device; not computed: found from shapes and dtypes alone.
         Raises whatever the call raises, and where it asks for values that are not there."""
 
-    def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Gradients of the wanted arguments, given those of the outputs. Arguments without one are left out."""
+
+    def keeps(self, device: Device) -> bool:
+        """Can the tensors of runs on a device stay there?"""
+        return False
+
+    def placed(self, where: str) -> Placed | None:
+        """Copies of arguments on the device of that name, which runs may use; None where arguments are copied for each
+        run."""
+        return None
 
     def threads(self, count: int, way: Way) -> AbstractContextManager[Executor | None]:
         """Threads in which several runs may be made at the same time, each kernel in one thread; None where only one

@@ -18,6 +18,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pytest_probe.model.device_arrays import DeviceArray
 from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import ATOMS, TREES, leaves
 from pytest_probe.numerics.dtypes import is_inexact
@@ -28,13 +29,14 @@ class Leaf(Struct, frozen=True):
     """A tensor argument on its way to the framework: its values, already in the case's dtype.
 
     strides, in elements, lay it out as a test's own tensor was, or a recorded one; None: in order. offset is how many
-    elements after an aligned address it begins, as a view may.
+    elements after an aligned address it begins, as a view may. there has the same values on a device, for one run.
     """
 
     array: np.ndarray
     requires_grad: bool = False
     strides: tuple[int, ...] | None = None
     offset: int = 0
+    there: DeviceArray | None = None
 
 
 class Array(Struct, frozen=True):
@@ -261,7 +263,8 @@ class Way(Struct, frozen=True):
     device. default is the framework's default dtype on a device, "" as it is under `state`. border is the dtype that a
     reference's borders round to, "" for none. placing is given each tensor argument of the framework's, with its name,
     and gives the tensor that the call gets: where shall it lie? inside gives a context for the call, and for that of
-    its gradients, when all arguments are there; None: nothing."""
+    its gradients, when all arguments are there; None: nothing. stays: tensors that it gives stay on their device, where
+    the framework has such arrays."""
 
     device: Device | None = None
     dtype: str = ""
@@ -275,6 +278,7 @@ class Way(Struct, frozen=True):
     border: str = ""
     placing: Callable[[str, Any], Any] | None = None
     inside: Callable[[], AbstractContextManager[Any]] | None = None
+    stays: bool = False
 
     def entered(self) -> AbstractContextManager[Any]:
         """What the call is made in."""
@@ -320,19 +324,25 @@ class Run(Struct):
 
     outputs holds every return value by name ("output.0", "output.1.0"): an array, or a Python scalar as itself.
     changed names the arguments that the call wrote to; after(name) gives an argument's value after the call.
-    returned maps an output to the argument that it is ("output.0": "input.0" of an in-place call).
+    returned maps an output to the argument that it is ("output.0": "input.0" of an in-place call). left gives such an
+    argument as it lies, on its device where it stays there; None where none does.
     """
 
-    outputs: dict[str, Any]
+    outputs: Mapping[str, Any]
     changed: frozenset[str]
     after: Callable[[str], np.ndarray]
     returned: dict[str, str] = field(default_factory=dict)
     differentiable: tuple[str, ...] = ()
     handle: Any = None
+    left: Callable[[str], DeviceArray] | None = None
+
+    def argument(self, name: str) -> np.ndarray | DeviceArray:
+        """What an argument is after the call, as it lies."""
+        return self.after(name) if self.left is None else self.left(name)
 
     def release(self) -> None:
         """Let go of the framework's tensors: gradients and what is in arguments can be asked for no more."""
-        self.handle, self.after = None, _released
+        self.handle, self.left, self.after = None, None, _released
 
 
 def _released(name: str) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from typing import NamedTuple
 
@@ -143,6 +143,14 @@ class Description:
         """Of one piece."""
         found = cls()
         found._add(actual, expected)
+        return found
+
+    @classmethod
+    def seen(cls, largest: Mapping[str, float], sum_ulp: float, differing: int, size: int) -> Description:
+        """Of one piece that others have seen, and in which all is finite."""
+        found = cls()
+        found._largest, found._sum_ulp = dict(largest), sum_ulp
+        found._differing, found.size = differing, size
         return found
 
     def _add(self, actual: AnyArray, expected: AnyArray) -> None:

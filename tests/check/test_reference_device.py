@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,9 @@ import torch
 import torch.nn.functional as F
 
 from pytest_probe.check import Checker, RunRequest
+from pytest_probe.frameworks.torch.device_arrays import TorchArray
 from pytest_probe.frameworks.torch.framework import TorchFramework
+from pytest_probe.model.device_arrays import Outputs
 from pytest_probe.model.run import Run
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
@@ -53,9 +55,15 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def plant(forward: Wrong | None, backward: Wrong | None = None) -> None:
         run, gradients = TorchFramework.run, TorchFramework.gradients
 
-        def changed(values: dict[str, Any], change: Wrong | None) -> dict[str, Any]:
-            floats = (name for name, value in values.items() if getattr(value, "dtype", None) == np.float64)
-            return values if change is None else {**values, **{name: change(values[name]) for name in floats}}
+        def changed(values: Mapping[str, Any], change: Wrong | None) -> Mapping[str, Any]:
+            if change is None:
+                return values
+            floats = [name for name, value in values.items() if getattr(value, "dtype", None) == np.float64]
+            wrong: dict[str, Any] = {name: change(values[name]) for name in floats}
+            if isinstance(values, Outputs):
+                there = {name: TorchArray(torch.from_numpy(array)) for name, array in wrong.items()}
+                return Outputs({**values.lying, **there})
+            return {**values, **wrong}
 
         def other_run(self: Any, function: Any, args: Any, kwargs: Any, way: Any, wanted: Any = None) -> Run:
             found: Run = run(self, function, args, kwargs, way, wanted)
@@ -63,7 +71,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 found.outputs = changed(found.outputs, forward)
             return found
 
-        def other_gradients(self: Any, found: Run, seeds: Any) -> dict[str, np.ndarray]:
+        def other_gradients(self: Any, found: Run, seeds: Any) -> Mapping[str, np.ndarray]:
             given = gradients(self, found, seeds)
             return changed(given, backward) if found.handle[1].way.place == "cpu:0" else given
 

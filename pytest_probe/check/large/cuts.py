@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check.both_sides import changed_by
 from pytest_probe.inputs.draws import RandomStreams
+from pytest_probe.model.device_arrays import lying
 from pytest_probe.model.dump import TensorSpec
 from pytest_probe.model.run import Leaf, Run, Wanted, Way, with_leaves
 from pytest_probe.numerics.dtypes import AnyArray, widen
@@ -63,14 +64,14 @@ class Cut(Struct, frozen=True):
     means: frozenset[str] = frozenset()
     spans: Mapping[str, tuple[int, int]] = {}
 
-    def at(self, name: str, array: AnyArray, places: Places) -> AnyArray:
+    def at(self, name: str, array: Any, places: Places) -> Any:
         """Some places of an argument, an output or its incoming gradient, or an argument's gradient; the whole of one
         that is not cut."""
         axis = self.axis(name)
         if axis is None:
             return array
         own = self.own(name, places)
-        return array.reshape(-1)[own] if self.flat else array[(slice(None),) * axis + (own,)]
+        return array.reshape(-1)[own] if self.flat else array[(*(slice(None),) * axis, own)]
 
     def own(self, name: str, places: Places) -> Places:
         """Those of the places that a tensor has, counted from its first one."""
@@ -100,7 +101,8 @@ class Cut(Struct, frozen=True):
             key = id(leaf.array), name in self.leaves
             if key not in taken:
                 taken[key] = self.at(name, leaf.array, places)
-            found[name] = Leaf(taken[key], leaf.requires_grad)
+            there = None if leaf.there is None else self.at(name, leaf.there, places)
+            found[name] = Leaf(taken[key], leaf.requires_grad, there=there)
         return found
 
     def incoming_at(self, incoming: Found, places: Places) -> dict[str, AnyArray]:
@@ -116,7 +118,8 @@ class Cut(Struct, frozen=True):
         if name not in self.means:
             return array
         count = places.stop - places.start if isinstance(places, slice) else places.size
-        return np.asarray(widen(array) * (count / self.extent))
+        share = count / self.extent
+        return np.asarray(widen(array) * share) if isinstance(array, np.ndarray) else array * share
 
     def joined(
         self, leaves: Mapping[str, Leaf], piece: Callable[[slice], Mapping[str, AnyArray]]
@@ -124,14 +127,14 @@ class Cut(Struct, frozen=True):
         """Of what all pieces give, the sums of what is not cut."""
         sums: dict[str, AnyArray] = {}
         for window in self.windows({name: leaf.array for name, leaf in leaves.items()}):
-            self.add(sums, piece(window), window)
-        return sums
+            self.add(sums, lying(piece(window)), window)
+        return {name: np.asarray(array) for name, array in sums.items()}
 
     def add(self, sums: dict[str, AnyArray], found: Mapping[str, AnyArray], window: Places) -> None:
         """Add what a piece gives of what is not cut."""
         for name, array in found.items():
             if self.axis(name) is None:
-                share = self._share(name, widen(array), window)
+                share = self._share(name, widen(array) if isinstance(array, np.ndarray) else array, window)
                 sums[name] = sums[name] + share if name in sums else share
 
     def axis(self, name: str) -> int | None:
@@ -403,7 +406,9 @@ def _arrays(run: Run, changed: frozenset[str]) -> dict[str, Any]:
     return {**run.outputs, **{name: run.after(name) for name in changed}}
 
 
-def _agree(cut: Cut, whole: Mapping[str, Any], parts: list[dict[str, Any]], halves: tuple[Places, Places]) -> bool:
+def _agree(
+    cut: Cut, whole: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], halves: tuple[Places, Places]
+) -> bool:
     """Do two parts give what the whole of both gives? Zeros agree with everything, and so do integers that happen to
     add up: they show nothing."""
     if not whole or any(part.keys() != whole.keys() for part in parts):

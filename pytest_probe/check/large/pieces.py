@@ -12,6 +12,7 @@ from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
@@ -28,13 +29,15 @@ from pytest_probe.check.structure import (
     nearest_structure,
 )
 from pytest_probe.inputs.draws import RandomStreams
+from pytest_probe.model.device_arrays import DeviceArray, FirstPass, lying
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Way
 from pytest_probe.model.verdict import Metric, OutputVerdict
 from pytest_probe.numerics.arrays import widened_dtype
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, round_to, widen
 from pytest_probe.numerics.metrics import Description
 from pytest_probe.numerics.ulp import ulp_distance
+from pytest_probe.standards.noise.unsampled_suspects import UnsampledSuspects
 from pytest_probe.system.machine import in_order, usable_cores
 from pytest_probe.user_errors import allowing_refusal
 
@@ -51,6 +54,8 @@ FURTHER = 1 / 16
 TERMS = 2**14
 # Elements of tensors that are not cut, in all pieces that run at the same time: 32 MiB of float64.
 _UNCUT = 2**22
+# Threads that start runs on a device: it makes one after the other, and has the next one while a thread waits for it.
+THREADS_ELSEWHERE = 2
 # Pieces that are begun for each thread: it has the next one while results are taken in their order.
 _AHEAD = 2
 _STREAMS = RandomStreams()
@@ -280,12 +285,14 @@ class Pieces(Struct, frozen=True):
     def _cores(self) -> int:
         """So many pieces may run at the same time: each has all tensors that are not cut."""
         uncut = sum(array.size for name, array in self.actual.items() if self.cut.axis(name) is None)
-        return max(1, min(usable_cores(), _UNCUT // max(uncut, 1)))
+        elsewhere = self.replay.reference.way.place != "cpu"
+        return max(1, min(usable_cores(), _UNCUT // max(uncut, 1), THREADS_ELSEWHERE if elsewhere else _UNCUT))
 
     def _seen(self, scan: _Scan, piece: tuple[int, slice]) -> _Seen | None:
         """What is seen in a piece, in any thread; None where the reference refuses, or does not give all."""
         (number, window), reference = piece, self.replay.reference
-        found = self._piece(window, reference.way)
+        elsewhere = reference.way.place != "cpu"
+        found = self._piece(window, replace(reference.way, stays=elsewhere))
         if found is None:
             return None
         # In arguments that are not cut a piece must leave what the corner leaves there: a flag of overflow depends on
@@ -317,20 +324,20 @@ class Pieces(Struct, frozen=True):
         }
         return _Seen(sums, tensors)
 
-    def _piece(self, window: slice, way: Way, change: Change | None = None) -> dict[str, AnyArray] | None:
-        """What the reference gives there, on changed inputs if they shall be; None where it refuses, as it may in full
-        as well."""
+    def _piece(self, window: slice, way: Way, change: Change | None = None) -> Mapping[str, AnyArray] | None:
+        """What the reference gives there, as it lies, on changed inputs if they shall be; None where it refuses, as it
+        may in full as well."""
         reference = self.replay.reference
-        leaves = self.cut.leaves_at(reference.leaves, window)
+        leaves = self.cut.leaves_at(reference.leaves_there if way.stays else reference.leaves, window)
         incoming = self.cut.incoming_at(self.replay.incoming, window)
         if change is not None:
             leaves = {name: replace(leaf, array=change(name, leaf.array)) for name, leaf in leaves.items()}
             incoming = {name: change(name, array) for name, array in incoming.items()}
         with allowing_refusal():
             if self.direction == "forward":
-                return results(reference.again(leaves, way, None), reference.changed)
+                return lying(results(reference.again(leaves, way, None), reference.changed))
             run = reference.again(leaves, way, reference.wanted)
-            return reference.framework.gradients(run, incoming)
+            return lying(reference.framework.gradients(run, incoming))
         return None
 
     def _sums(self, sums: Mapping[str, AnyArray]) -> OutputPairs:
@@ -341,8 +348,9 @@ class Pieces(Struct, frozen=True):
             assert reference.wanted is not None
             wanted = replace(reference.wanted, names=frozenset(sums))
             replay = replace(replay, reference=replace(reference, wanted=wanted))
-        actual = {f"{prefix}{name}": self.actual[name] for name in sums}
-        return OutputPairs(replay, actual, {f"{prefix}{name}": array for name, array in sums.items()}, ())
+        actual = {f"{prefix}{name}": np.asarray(self.actual[name]) for name in sums}
+        expected = {f"{prefix}{name}": np.asarray(array) for name, array in sums.items()}
+        return OutputPairs(replay, actual, expected, ())
 
 
 def _distinct(found: Sequence[AnyArray]) -> AnyArray:
@@ -381,27 +389,58 @@ class _Looked:
     def __init__(self, cut: Cut, name: str, test: Open, shape: tuple[int, ...], steps: StepsOf | None = None) -> None:
         self._name, self._steps = name, steps
         self._axis = 0 if cut.flat else cut.axis(name) or 0
-        self._test = partial(_by_rows, test, math.prod(shape[-1:])) if cut.flat else test
+        self._width = math.prod(shape[-1:]) if cut.flat else 1
+        self._test = partial(_by_rows, test, self._width) if cut.flat else test
+        suspects = test if isinstance(test, UnsampledSuspects) else None
+        self._bounds = None if suspects is None else suspects.bounds
+        # Does the test look at no more than bounds?
+        self._is_settled = suspects is not None and suspects.farthest is None and steps is None
         self.described = Description()
         self._open: list[AnyArray] = []
         self._farthest: dict[str, int] = {}
 
     def look(self, start: int, actual: AnyArray, expected: AnyArray, part: Callable[[], BothSides]) -> _SeenOfTensor:
         """At a piece that begins at a place. Threads may look at several at the same time."""
+        if isinstance(expected, DeviceArray):
+            form = None if actual.dtype.kind in "iubc" else float_format(actual.dtype)
+            seen = None if form is None else expected.first_pass(actual, form, self._bounds)
+            if seen is not None:
+                return self._seen_there(seen, start, actual, expected, part)
+        actual, expected = np.asarray(actual), np.asarray(expected)
         # Of integers none may differ, and those of the sample say all.
         described = Description() if actual.dtype.kind in "iub" else Description.of(actual, expected)
         farthest = {
             metric: start + self._place_of_largest(metric, actual, expected)
             for metric in described.beyond(self.described)
         }
-        others = tuple(axis for axis in range(actual.ndim) if axis != self._axis)
+        return _SeenOfTensor(described, farthest, start + self._left(actual, expected, slice(None), part))
+
+    def _seen_there(
+        self, seen: FirstPass, start: int, actual: Any, expected: DeviceArray, part: Callable[[], BothSides]
+    ) -> _SeenOfTensor:
+        """What a device saw of a piece; the places of which it leaves an element open come from there."""
+        described = Description.seen(seen.largest, seen.sum_ulp, seen.differing, expected.size)
+        at = {metric: np.unravel_index(place, expected.shape)[self._axis] for metric, place in seen.farthest.items()}
+        farthest = {metric: start + int(at[metric]) for metric in described.beyond(self.described)}
+        places = np.unique(np.unravel_index(seen.open, expected.shape)[self._axis])
+        if places.size and not self._is_settled:
+            # A flat tensor's test looks at each of its rows as a whole.
+            rows = np.unique(places // self._width)[:, None] * self._width + np.arange(self._width)
+            places = rows[rows < expected.shape[self._axis]]
+            key = (*(slice(None),) * self._axis, places)
+            places = places[self._left(np.asarray(actual[key]), np.asarray(expected[key]), places, part)]
+        return _SeenOfTensor(described, farthest, start + places)
+
+    def _left(self, actual: AnyArray, expected: AnyArray, places: Places, part: Callable[[], BothSides]) -> AnyArray:
+        """Which of some places of a piece the test leaves open."""
         left = self._test(actual, expected)
         if self._steps is not None and left.any():
             # What steps give bit for bit is not open.
             steps = self._steps(part()).get(self._name)
-            left &= True if steps is None else widen(round_to(steps, actual.dtype)) != widen(actual)
-        places = start + np.flatnonzero(left.any(axis=others))
-        return _SeenOfTensor(described, farthest, places)
+            key = (*(slice(None),) * self._axis, places)
+            left &= True if steps is None else widen(round_to(steps[key], actual.dtype)) != widen(actual)
+        others = tuple(axis for axis in range(actual.ndim) if axis != self._axis)
+        return np.flatnonzero(left.any(axis=others))
 
     def take(self, seen: _SeenOfTensor) -> None:
         # What it is farthest off is known here for all pieces before.
@@ -451,5 +490,7 @@ class _Scan(Struct):
 
 
 def _at(reference: Reference, cut: Cut, places: Places) -> Reference:
-    """The reference of some places alone, with the run of its corner."""
-    return reference.with_leaves(cut.leaves_at(reference.leaves, places), corner=None, cached=None)
+    """The reference of some places alone, with the run of its corner: on the CPU, which is asked of what is judged, and
+    has its inputs."""
+    way = replace(reference.way, place="cpu")
+    return reference.with_leaves(cut.leaves_at(reference.leaves, places), corner=None, cached=None, way=way)

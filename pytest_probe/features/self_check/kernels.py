@@ -106,7 +106,7 @@ class DeviceKernels:
             found,
         )
 
-    def gradients(self, run: Run, seeds: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+    def gradients(self, run: Run, seeds: Mapping[str, AnyArray]) -> Mapping[str, AnyArray]:
         if not isinstance(run.handle, Run):
             return self._framework.gradients(run, seeds)
         with self._in("kernel"):

@@ -145,7 +145,7 @@ class MindSporeFramework(StoredFramework):
         found: Returned = self._calls.returned(run) if _is_own(run) else super().returned(run)
         return found
 
-    def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         return self._calls.gradients(run, seeds) if _is_own(run) else super().gradients(run, seeds)
 
     def take(self, value: Any, device: Device) -> Any:

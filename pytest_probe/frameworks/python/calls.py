@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.frameworks.base import Bound, Repeated, looked_up, reference_run
+from pytest_probe.model.device_arrays import Outputs
 from pytest_probe.model.run import (
     Device,
     Layout,
@@ -192,16 +193,23 @@ class PythonCalls(ABC):
         owners = {id(tensor): name for name, tensor in bound.tensors.items()}
         tensors = {name: value for name, value in outputs.items() if isinstance(value, self.results.tensor)}
         version, before = self.binder.version, bound.versions
+        left = self.lying(bound.way, get)
+        values = {
+            name: left(value) if name in tensors else self.results.plain(value) for name, value in outputs.items()
+        }
         return Run(
-            outputs={
-                name: get(value) if name in tensors else self.results.plain(value) for name, value in outputs.items()
-            },
+            outputs=Outputs(values) if bound.way.stays else values,
             changed=frozenset(name for name, tensor in bound.tensors.items() if version(tensor) != before[name]),
             after=lambda name: get(bound.tensors[name]),
             returned={name: owners[id(value)] for name, value in outputs.items() if id(value) in owners},
             differentiable=tuple(name for name, tensor in tensors.items() if self.differentiable(tensor)),
             handle=(outputs, bound, get, result),
+            left=(lambda name: left(bound.tensors[name])) if bound.way.stays else None,
         )
+
+    def lying(self, way: Way, get: Callable[[Any], np.ndarray]) -> Callable[[Any], Any]:
+        """What gives a tensor of such a run as it lies, where it stays on its device; get brings it from there."""
+        return get
 
     def _brought(self, fetch: Callable[[Any], Any], tensor: Any) -> np.ndarray:
         with self.memory_errors:
@@ -223,7 +231,7 @@ class PythonCalls(ABC):
             return self.results.described(result, dict(self.results.flattened(result)), way.device)
 
     @on_reference
-    def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         outputs, bound, get, _ = run.handle
         with self.memory_errors:
             incoming = [self.seed(seeds[name], outputs[name], bound.way) for name in seeds]
@@ -232,7 +240,9 @@ class PythonCalls(ABC):
             with surroundings, bound.way.entered():
                 found = self.backward([outputs[name] for name in seeds], list(bound.leaves.values()), incoming)
             pairs = zip(bound.leaves, found, strict=True)
-            return {name: get(self.dense(gradient)) for name, gradient in pairs if gradient is not None}
+            left = self.lying(bound.way, get)
+            gradients = {name: left(self.dense(gradient)) for name, gradient in pairs if gradient is not None}
+            return Outputs(gradients) if bound.way.stays else gradients
 
     def take(self, value: Any, device: Device) -> Any:
         with self.memory_errors:

@@ -17,6 +17,7 @@ from pytest_probe.frameworks.python.calls import Binder, PythonCalls, Results
 from pytest_probe.frameworks.torch.arrays import (
     TORCH_COMPLEX,
     copied,
+    in_order,
     laid_out,
     lying_as,
     memory_errors,
@@ -26,6 +27,7 @@ from pytest_probe.frameworks.torch.arrays import (
     widened,
 )
 from pytest_probe.frameworks.torch.autocast import KernelsMode
+from pytest_probe.frameworks.torch.device_arrays import TorchArray
 from pytest_probe.frameworks.torch.emulated_modes import emulated
 from pytest_probe.frameworks.torch.references import reference_result
 from pytest_probe.frameworks.torch.rounding import StepsMode
@@ -151,7 +153,10 @@ class TorchBinder(Binder):
         return value
 
     def tensor(self, leaf: Leaf, name: str) -> torch.Tensor:
-        if self.way.device is not None:
+        if isinstance(leaf.there, TorchArray):
+            tensor = in_order(leaf.there.tensor, leaf.there.tensor.device)
+            tensor = tensor if self.way.device is not None else widened(tensor, self.way.dtype)
+        elif self.way.device is not None:
             tensor = self._on_device(self.way.device, leaf.array)
         elif self.way.place == "cpu":
             tensor = to_wide_tensor(leaf.array, self.way.dtype)
@@ -232,7 +237,7 @@ class TorchCalls(PythonCalls):
                 return spec(str(value).removeprefix("torch."))
         return value
 
-    def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         check_backward(run.handle[0][name] for name in seeds)
         return super().gradients(run, seeds)
 
@@ -244,7 +249,7 @@ class TorchCalls(PythonCalls):
 
     def seed(self, array: np.ndarray, output: torch.Tensor, way: Way) -> torch.Tensor:
         if way.device is None:
-            return lying_as(array, lambda tensor: tensor.to(output))
+            return lying_as(array, lambda tensor: tensor.to(output.device).to(output.dtype))
         put = way.device.put
         return lying_as(array, lambda tensor: put(tensor).to(output.dtype))
 

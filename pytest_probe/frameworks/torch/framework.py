@@ -37,18 +37,21 @@ from pytest_probe.frameworks.torch.arrays import (
     memory_errors,
     memory_left,
     release_memory,
+    to_tensor,
 )
 from pytest_probe.frameworks.torch.autocast import Composing
 from pytest_probe.frameworks.torch.calls import TorchCalls, place
+from pytest_probe.frameworks.torch.device_arrays import TorchArray, stays
 from pytest_probe.frameworks.torch.kernels import registered
 from pytest_probe.frameworks.torch.own_rounding import rounding_once
 from pytest_probe.frameworks.torch.proposed_arguments import completions, solved
 from pytest_probe.frameworks.torch.references import border, widening
 from pytest_probe.frameworks.torch.script import LITERAL, SCRIPT
 from pytest_probe.frameworks.torch.signatures import canonical
+from pytest_probe.model.device_arrays import Placed
 from pytest_probe.model.dump import Argument
 from pytest_probe.model.measurement import Clock
-from pytest_probe.model.run import BoundCall, Device, MemoryUse, on_reference
+from pytest_probe.model.run import BoundCall, Device, MemoryUse, Way, on_reference
 from pytest_probe.user_errors import message_of
 
 # What torch's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
@@ -73,6 +76,10 @@ _NO_KERNEL = (
     "cublas_status_not_supported",  # no kernel of cuBLAS's: Hopper has none for blocks of 16 and 32
     "does not have a deterministic implementation",  # and the user takes no other
 )
+
+
+# A copy of an argument stays on a device that has so many times its bytes left.
+LEAST_ROOM = 8
 
 
 class TorchDevice(PythonDevice):
@@ -164,6 +171,35 @@ class TorchFramework(TorchCalls, PythonFramework):
             **({"state": found} if (found := state.differing()) else {}),
             **({"shared": found} if (found := ", ".join(own.on_both_sides().values())) else {}),
         }
+
+    def lying(self, way: Way, get: Callable[[Any], np.ndarray]) -> Callable[[Any], Any]:
+        if not way.stays:
+            return get
+
+        def left(tensor: torch.Tensor) -> Any:
+            if not stays(tensor):
+                return get(tensor)
+            if way.device is not None:  # what the device raises, it raises here
+                get(tensor[(slice(0, 1),) * tensor.ndim])
+            return TorchArray(tensor)
+
+        return left
+
+    def keeps(self, device: Device) -> bool:
+        # A device of the project's own has its own way of taking and giving values.
+        return type(device) is TorchDevice
+
+    def placed(self, where: str) -> Placed:
+        target = torch.device(where)
+
+        @memory_errors
+        def put(array: np.ndarray) -> TorchArray | None:
+            left = memory_left(target)
+            tensor = to_tensor(array)
+            roomy = left is None or left > LEAST_ROOM * array.nbytes
+            return TorchArray(tensor.to(target)) if roomy and stays(tensor) else None
+
+        return Placed(put)
 
     def memory_left(self, device: Device) -> int | None:
         return memory_left(place(device))

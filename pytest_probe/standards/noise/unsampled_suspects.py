@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.device_arrays import Bounds
 from pytest_probe.numerics import allowed_scale, kernel
 from pytest_probe.numerics.allowed_scale import Spread
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
@@ -54,12 +55,18 @@ class UnsampledSuspects(Struct, frozen=True):
             row = max(row, float(np.max(_by_row(off), initial=0.0)))
         return cls(drawn, limit, least, farthest, row)
 
+    @property
+    def bounds(self) -> Bounds:
+        """What each element may be off by whatever else is known of it."""
+        form = float_format(self.comparison.precision)
+        least = float(np.maximum(allowed_scale.least_allowed(form), self.least))
+        return Bounds(form, self.comparison.roundoff, least, self.limit)
+
     def __call__(self, actual: AnyArray, expected: AnyArray) -> BoolArray:
         """Those of a part of the output, of whatever shape."""
         # Above the limit beside what each is granted; what no run moves from zero is granted less.
-        form, roundoff = float_format(self.comparison.precision), self.comparison.roundoff
-        least = float(np.maximum(allowed_scale.least_allowed(form), self.least))
-        found = kernel.opened(actual, expected, form, roundoff=roundoff, least=least, limit=self.limit)
+        form, roundoff, least, limit = structs.astuple(self.bounds)
+        found = kernel.opened(actual, expected, form, roundoff=roundoff, least=least, limit=limit)
         if found is None:
             part = replace(self.comparison, actual=actual, expected=expected)
             everywhere = Spread.of(np.full(expected.shape, self.least)) if self.least else None
