@@ -1,6 +1,7 @@
 """What a check of a model's step takes on a GPU, with the references on the CPU and on the GPU, as a Markdown table.
 
-    python benchmarks/gpu_check_cost.py [--device cuda] [--small] [--models NAME,...] [--top 8] [--out DIR]
+    python benchmarks/gpu_check_cost.py [--device cuda] [--references cpu,cuda] [--small] [--models NAME,...]
+        [--top 8] [--out DIR]
 
 One step of each model of gpu_capture_cost.py is recorded there, with its statistics, and checked by pytest in a process
 of its own, without an option but the devices. Below each row: the APIs that took longest, and what did not pass.
@@ -59,6 +60,7 @@ def dearest(results: list[dict[str, Any]], top: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--references", default="cpu,cuda", help="devices of the references, one run each")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--models", default="resnet18,llama")
     parser.add_argument("--top", type=int, default=8)
@@ -69,7 +71,7 @@ def main() -> None:
         folder = given.out or Path(name)
         for model in given.models.split(","):
             dump = recorded(model, given.small, given.device, folder / model)
-            for reference in dict.fromkeys(("cpu", given.device)):
+            for reference in given.references.split(","):
                 took, results = checked(dump, given.device, reference, folder / f"{model}-{reference}")
                 verdicts = Counter(result["verdict"] for result in results)
                 item = 1000 * median(result["duration"] for result in results)

@@ -106,6 +106,25 @@ def _group_norm(
     return found, mean.squeeze(-1), scale.squeeze(-1)
 
 
+def _avg_pool_backward(
+    dtype: torch.dtype,
+    grad: Tensor,
+    x: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil: bool,
+    counts_padding: bool,
+    divisor: int | None,
+) -> Tensor:
+    """Each window's share is rounded, and the sum of shares once."""
+    ones = torch.ones_like(x)
+    numbers = _ATEN.avg_pool2d(ones, size, stride, padding, ceil, counts_padding, 1)
+    divided_by = numbers / _ATEN.avg_pool2d(ones, size, stride, padding, ceil, counts_padding, divisor)
+    shares = rounded(grad / divided_by, dtype) * divided_by
+    return _ATEN.avg_pool2d_backward(shares, x, size, stride, padding, ceil, counts_padding, divisor)  # type: ignore[no-any-return]
+
+
 def _softmax_backward(dtype: torch.dtype, grad: Tensor, output: Tensor, dim: int, _: torch.dtype) -> Tensor:
     """The products are a tensor."""
     products = rounded(grad * output, dtype)
@@ -136,11 +155,11 @@ def _embedding_backward(
     return piled(dtype, grad.new_zeros(rows, grad.shape[-1]), groups % rows, rounded(sums, dtype))
 
 
-def _scan(step: np.ufunc, neutral: float, dtype: torch.dtype, x: Tensor, dim: int, **_: Any) -> Tensor:
+def _scan(step: np.ufunc, neutral: float, to: torch.dtype, x: Tensor, dim: int, **_: Any) -> Tensor:
     """Each result of a running sum or product is rounded: one after another, or by halves along the last dimension."""
     if not x.numel() or not x.ndim:
         return x.clone()
-    values = x.numpy().astype(numpy_dtype(str(dtype).removeprefix("torch.")))
+    values = x.numpy().astype(numpy_dtype(str(to).removeprefix("torch.")))
     with np.errstate(over="ignore", invalid="ignore"):
         by_halves = x.ndim > 1 and dim % x.ndim == x.ndim - 1 and x.shape[-1] < x.numel()
         found = _scanned_by_halves(step, neutral, values) if by_halves else step.accumulate(values, axis=dim)
@@ -172,6 +191,7 @@ def _scanned_by_halves(step: np.ufunc, neutral: float, values: np.ndarray) -> np
 KERNELS_OF_GPU: Mapping[Any, Callable[..., Any]] = {
     _ATEN.native_batch_norm_backward.default: _batch_norm_backward,
     _ATEN.native_group_norm.default: _group_norm,
+    _ATEN.avg_pool2d_backward.default: _avg_pool_backward,
     _ATEN._softmax_backward_data.default: _softmax_backward,
     _ATEN.smooth_l1_loss_backward.default: _smooth_l1_backward,
     _ATEN.embedding_dense_backward.default: _embedding_backward,

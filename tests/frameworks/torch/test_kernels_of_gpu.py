@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ from tests.support.h200 import stored
 
 ATEN = torch.ops.aten
 BFLOAT16 = torch.bfloat16
+DATA = Path(__file__).parent.parent.parent / "data"
 
 
 def wide(dump: str, name: str) -> torch.Tensor:
@@ -83,3 +86,21 @@ def test_halves_of_a_warp_are_rounded_in_batch_norm() -> None:
     grad = wide("norms", f"{name}.backward.input.0").reshape(x.shape)
     found = kernel(BFLOAT16, grad, x, weight, None, None, None, None, True, 1e-5, [True] * 3)[0]
     assert differing(found.reshape(3, 16, 6, 6), "norms", f"{name}.backward.output.0") == 0
+
+
+def test_shares_of_a_window_are_rounded() -> None:
+    """avg_pool1d, 3 wide, padded by zeros that do not count."""
+    known = torch.load(DATA / "h200-avg-pool1d.pt")
+    grad = known["seed.output.0"].double().unsqueeze(-2)
+    kernel = KERNELS_OF_GPU[ATEN.avg_pool2d_backward.default]
+    found = kernel(BFLOAT16, grad, torch.zeros(1, 3, 1, 9).double(), [1, 3], [1, 1], [0, 1], True, False, None)
+    assert torch.equal(found.squeeze(-2).to(BFLOAT16), known["actual.grad.input.0"])
+    exact = ATEN.avg_pool2d_backward(grad, torch.zeros_like(grad), [1, 3], [1, 1], [0, 1], True, False, None)
+    assert int((exact.squeeze(-2).to(BFLOAT16) != known["actual.grad.input.0"]).sum()) == 10
+
+
+def test_a_scan_with_a_dtype() -> None:
+    """As torch.masked does."""
+    x = wide("indices", "Torch.cumsum.0.forward.input.0")
+    kernel = KERNELS_OF_GPU[ATEN.cumsum.default]
+    assert torch.equal(kernel(BFLOAT16, x, 0, dtype=torch.float64), kernel(BFLOAT16, x, 0))
