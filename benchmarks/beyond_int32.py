@@ -1,8 +1,8 @@
-"""Tensors of more than 2^31 elements: `python benchmarks/beyond_int32.py [--log2 31] [add gelu rows]`.
+"""Tensors of more than 2^31 elements: `python benchmarks/beyond_int32.py [--log2 31] [--device cuda] [CALL ...]`.
 
-Each call is checked on the CPU under another device name, on one tensor of 2^31 + 2^12 elements: as it is, and with a
-fault in the third element from the end, which a 32-bit index does not reach. Prints verdicts, wall time, and the peak
-of memory as a multiple of the tensor's own size.
+Each call is checked on a device, or on the CPU under another device name, on one tensor of 2^31 + 2^12 elements: as it
+is, and with a fault in the third element from the end, which a 32-bit index does not reach. Prints verdicts, wall time,
+and the peak of memory as a multiple of the tensor's own size.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def drawn(dtype: torch.dtype, size: int) -> torch.Tensor:
     return tensor
 
 
-def check(name: str, size: int, faulty: bool) -> dict[str, object]:
+def check(name: str, size: int, device: str, faulty: bool) -> dict[str, object]:
     api, dtype, function = CALLS[name]
     registry = Registry.default()
     registry.devices["other"] = Emulated
-    checker = Checker(RunRequest(device="other"), registry)
+    checker = Checker(RunRequest(device=device), registry)
     tensor = drawn(getattr(torch, dtype), size)
 
     def tested(x: torch.Tensor) -> torch.Tensor:
@@ -71,15 +71,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("calls", nargs="*", metavar="CALL", help=", ".join(CALLS))
     parser.add_argument("--log2", type=int, default=31, help="the tensor's size: 2^31 where it is not given")
+    parser.add_argument("--device", default="other")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     names = options.calls or [*CALLS]
     if options.one:
-        print(json.dumps(check(names[0], 2**options.log2 + WIDTH, options.one == "faulty")))
+        print(json.dumps(check(names[0], 2**options.log2 + WIDTH, options.device, options.one == "faulty")))
         return
     print("| call | as it is | with a fault | seconds | peak |\n|---|---|---|---|---|")
     for name in names:
-        command = [sys.executable, __file__, name, "--log2", str(options.log2), "--one"]
+        command = [sys.executable, __file__, name, "--log2", str(options.log2), "--device", options.device, "--one"]
         found = [
             json.loads(subprocess.run([*command, kind], check=True, capture_output=True, text=True).stdout)
             for kind in ("healthy", "faulty")

@@ -4,17 +4,17 @@
     pytest --probe-dump=DIR --probe-device=recorded
 
 The second command needs no GPU. Each part is recorded forward and backward in float32, under autocast to bfloat16 and
-float16; products of matrices as TF32 as well. Prints the calls that the device refused, and the size.
+float16, and some in bfloat16 alone; products of matrices as TF32 as well. Prints the calls that the device refused.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,27 +22,20 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pytest_probe import capture
 
-LARGEST = 8_000_000
-# The dtype of autocast, and whether products of matrices may be TF32: convolutions may, as torch has it.
-PRECISIONS: dict[str, tuple[torch.dtype | None, bool]] = {
-    "float32": (None, False),
-    "bfloat16": (torch.bfloat16, False),
-    "float16": (torch.float16, False),
-    "tf32": (None, True),
-}
 Call = Callable[[], torch.Tensor]
 
 
 class Tensors:
     """Draws the tensors of one part, the same on each device. own is the dtype of what a layer gets from the one before
-    it: that of the autocast."""
+    it: that of the autocast, if there is one."""
 
-    def __init__(self, device: str, own: torch.dtype) -> None:
-        self.device, self.own_dtype = device, own
+    def __init__(self, device: str, dtype: torch.dtype, own: torch.dtype) -> None:
+        self.device, self.dtype, self.own_dtype = device, dtype, own
         self.generator = torch.Generator().manual_seed(1)
 
     def __call__(self, *shape: int, scale: float = 1.0, grad: bool = True) -> torch.Tensor:
-        return (torch.randn(shape, generator=self.generator) * scale).to(self.device).requires_grad_(grad)
+        drawn = torch.randn(shape, generator=self.generator) * scale
+        return drawn.to(self.device, self.dtype).requires_grad_(grad)
 
     def own(self, *shape: int, scale: float = 1.0, grad: bool = True) -> torch.Tensor:
         return self(*shape, scale=scale, grad=False).to(self.own_dtype).requires_grad_(grad)
@@ -133,7 +126,8 @@ def indices(made: Tensors) -> Iterator[Call]:
     yield partial(torch.index_add, made.own(20, 16), 0, places, source)
     yield partial(torch.scatter_add, made.own(20, 16), 0, places[:, None].expand(-1, 16), source)
     yield partial(torch.index_select, weight, 0, places)
-    yield partial(torch.cumsum, source, 0)
+    for scan in (torch.cumsum, torch.cumprod, torch.logcumsumexp):
+        yield from (partial(scan, made.own(5, 70), dim) for dim in (0, 1))
     yield partial(torch.histc, made.whole(8, 64, 2).int(), 8, 0, 7)
 
 
@@ -148,6 +142,25 @@ PARTS: tuple[Callable[[Tensors], Iterator[Call]], ...] = (
 )
 
 
+class Precision(NamedTuple):
+    """The dtype of weights, that of autocast, and what is recorded; products: may they be TF32? Convolutions may, as
+    torch has it."""
+
+    dtype: torch.dtype = torch.float32
+    autocast: torch.dtype | None = None
+    parts: Sequence[Callable[[Tensors], Iterator[Call]]] = PARTS
+    products: bool = False
+
+
+PRECISIONS = {
+    "float32": Precision(),
+    "bfloat16": Precision(autocast=torch.bfloat16),
+    "float16": Precision(autocast=torch.float16),
+    "tf32": Precision(parts=[products], products=True),
+    "bfloat16-alone": Precision(torch.bfloat16, parts=[products, activations, losses, norms, indices]),
+}
+
+
 def gradient(result: torch.Tensor, place: int, made: Tensors) -> torch.Tensor:
     """A result's gradient: in order, as that of a sum, or transposed, one after the other."""
     drawn = made(*result.shape, grad=False).to(result.dtype)
@@ -158,13 +171,13 @@ def gradient(result: torch.Tensor, place: int, made: Tensors) -> torch.Tensor:
 
 def recorded(part: Callable[[Tensors], Iterator[Call]], precision: str, device: str, folder: Path) -> Iterator[str]:
     """Record a part in a precision; gives what the device refused."""
-    dtype, tf32 = PRECISIONS[precision]
-    made = Tensors(device, dtype or torch.float32)
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    dtype, autocast, _, products = PRECISIONS[precision]
+    made = Tensors(device, dtype, autocast or dtype)
+    torch.set_float32_matmul_precision("high" if products else "highest")
 
     def run(place: int, call: Call, incoming: torch.Tensor | None = None) -> torch.Tensor | None:
         """Forward and backward; the incoming gradient, which is drawn where none is given."""
-        with torch.autocast(torch.device(device).type, dtype, enabled=dtype is not None):
+        with torch.autocast(torch.device(device).type, autocast, enabled=autocast is not None):
             result = call()
         if result.requires_grad:
             incoming = gradient(result, place, made) if incoming is None else incoming
@@ -188,12 +201,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
-    for precision in PRECISIONS:
-        for part in (products,) if precision == "tf32" else PARTS:
+    for precision, how in PRECISIONS.items():
+        for part in how.parts:
             refused = list(recorded(part, precision, options.device, options.folder))
             print(f"{precision}: refused: {', '.join(refused)}") if refused else None
-    size = sum(path.stat().st_size for path in options.folder.rglob("*") if path.is_file())
-    print(f"{size:,} bytes in {options.folder}{'' if size <= LARGEST else f', more than {LARGEST:,}'}")
 
 
 if __name__ == "__main__":

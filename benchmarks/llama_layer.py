@@ -1,12 +1,12 @@
 """One decoder layer of a 7B Llama as it is trained: what a check of each of its API calls costs.
 
     python benchmarks/llama_layer.py [--tokens 512] [--dtype bfloat16] [--checkout OTHER] [--top 15] [--dump DUMPS]
-        [--skip-api GLOB]
+        [--skip-api GLOB] [--device cuda] [--reference-device cuda]
 
 A step of an embedding, one layer (hidden 4,096, MLP 11,008, 32 heads), the last norm, the output layer (vocabulary of
 32,000), cross_entropy and AdamW is recorded with its statistics. Then `pytest --probe-unique` checks the dump on the
-CPU in a process of its own. Printed are the cases, the CPU time of the whole run and its peak memory, and for each API
-the wall time of its cases and the least share of an output that was sampled. --checkout checks with the package of
+device in a process of its own. Printed are the cases, the CPU time of the whole run and its peak memory, and for each
+API the wall time of its cases and the least share of an output that was sampled. --checkout checks with the package of
 another checkout, --dump what was recorded before, --skip-api all but some APIs.
 """
 
@@ -26,10 +26,10 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 HIDDEN, INNER, HEADS, WORDS = 4096, 11_008, 32, 32_000
-OPTIONS = ("-q", "--tb=short", "-p", "no:cacheprovider", "-p", "pytest_probe.plugin", "--probe-device=cpu")
+OPTIONS = ("-q", "--tb=short", "-p", "no:cacheprovider", "-p", "pytest_probe.plugin")
 
 
-def record(folder: Path, tokens: int, dtype: str) -> None:
+def record(folder: Path, tokens: int, dtype: str, device: str) -> None:
     """Record one training step."""
     import torch
     import torch.nn.functional as F
@@ -67,13 +67,14 @@ def record(folder: Path, tokens: int, dtype: str) -> None:
     torch.manual_seed(0)
     kind = getattr(torch, dtype)
     words, layer, last, head = (
-        part.to(kind) for part in (nn.Embedding(WORDS, HIDDEN), Layer(), nn.RMSNorm(HIDDEN), nn.Linear(HIDDEN, WORDS))
+        part.to(device, kind)
+        for part in (nn.Embedding(WORDS, HIDDEN), Layer(), nn.RMSNorm(HIDDEN), nn.Linear(HIDDEN, WORDS))
     )
     parts = nn.ModuleList([words, layer, last, head])
     optimizer = torch.optim.AdamW(parts.parameters(), lr=1e-4)
-    ids = torch.randint(WORDS, (1, tokens + 1))
+    ids = torch.randint(WORDS, (1, tokens + 1)).to(device)
     places = torch.arange(tokens)[:, None] * 10_000.0 ** (-torch.arange(64) / 64)
-    angles = torch.cat([places, places], -1)
+    angles = torch.cat([places, places], -1).to(device)
     debugger = PrecisionDebugger(dump_path=str(folder), task="statistics", level="L1")
     debugger.start()
     found = head(last(layer(words(ids[:, :-1]), angles)))
@@ -83,18 +84,19 @@ def record(folder: Path, tokens: int, dtype: str) -> None:
     debugger.step()
 
 
-def recorded(folder: Path, tokens: int, dtype: str) -> Path:
+def recorded(folder: Path, tokens: int, dtype: str, device: str) -> Path:
     """The dump of a step that was recorded in a process of its own, whose memory does not count."""
     command = [sys.executable, __file__, "--record", str(folder), "--tokens", str(tokens), "--dtype", dtype]
+    command += ["--device", device]
     subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, stdout=sys.stderr)
     return folder
 
 
-def check(dump: Path, out: Path, checkout: Path, skipped: list[str]) -> tuple[float, float]:
-    """CPU seconds and GiB at the peak of a run of pytest, without some APIs."""
+def check(dump: Path, out: Path, checkout: Path, options: list[str]) -> tuple[float, float]:
+    """CPU seconds and GiB at the peak of a run of pytest with those options."""
     environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", *OPTIONS, f"--probe-dump={dump}", f"--probe-out={out}", "--probe-unique"]
-    command += [f"--probe-skip-api={api}" for api in skipped]
+    command += options
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, env=environment, cwd=out.parent, stdout=sys.stderr)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -124,16 +126,20 @@ def main() -> None:
     parser.add_argument("--top", type=int, default=15)
     parser.add_argument("--dump", type=Path)
     parser.add_argument("--skip-api", action="append", default=[], metavar="GLOB")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--reference-device", default="cpu")
     parser.add_argument("--record", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.record:
-        record(options.record, options.tokens, options.dtype)
+        record(options.record, options.tokens, options.dtype, options.device)
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        dump = options.dump or recorded(folder / "dumps", options.tokens, options.dtype)
+        dump = options.dump or recorded(folder / "dumps", options.tokens, options.dtype, options.device)
         start = time.perf_counter()
-        seconds, peak = check(dump.resolve(), folder / "out", options.checkout, options.skip_api)
+        how = [f"--probe-device={options.device}", f"--probe-reference-device={options.reference_device}"]
+        how += [f"--probe-skip-api={api}" for api in options.skip_api]
+        seconds, peak = check(dump.resolve(), folder / "out", options.checkout, how)
         cases = sum(1 for _ in (folder / "out/results.jsonl").open())
         print(f"{options.dtype}, {options.tokens} tokens: {cases} cases, {seconds:.0f} s of CPU, ", end="")
         print(f"{time.perf_counter() - start:.0f} s, {peak:.1f} GiB\n")

@@ -1,11 +1,12 @@
 """Kernels that compute less precisely on purpose, healthy and faulty, as a device named cuda that may do so.
 
-    python benchmarks/mode_kernels.py [--seeds N] [--first N] [--mode tf32] [--call NAME] [--failing]
+    python benchmarks/mode_kernels.py [--seeds N] [--first N] [--mode tf32] [--call NAME] [--failing] [--device cuda]
 
 Prints how many outputs of healthy kernels pass and how many planted faults are found, by kernel, by call and by fault.
 Kernels round operands to nearest, away from zero or by cutting, one operand or both, add up in pieces, transform first
 (Winograd), or split operands in two bfloat16 numbers. Arguments are normal, what relu leaves, all positive, of channels
-far apart in size, copies of few values, mostly zeros; incoming gradients are 1e-6 small.
+far apart in size, copies of few values, mostly zeros; incoming gradients are 1e-6 small. --device: that device's own
+TF32 instead of the kernels, with the same faults.
 """
 
 from __future__ import annotations
@@ -79,6 +80,21 @@ class Kernel(Struct, frozen=True):
                 total = total + function(left, right)
                 total = rounded(total, 24, "cut") if self.cut_sums else total.float().double()
         return total
+
+
+class Own(Kernel, frozen=True):
+    """A device's own TF32, as torch allows it there."""
+
+    device: str = "cuda"
+
+    def results(self, call: Call, a: Tensor, b: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+        left, right = (each.to(self.device, torch.float32).requires_grad_() for each in (a, b))
+        with torch.enable_grad():
+            out = call.function(left, right)
+        parts = torch.autograd.grad(out, (left, right), gradient.to(self.device, torch.float32))
+        first, second, third = (each.detach().cpu().double() for each in (out, *parts))
+        return first, second, third
 
 
 KERNELS = (
@@ -323,6 +339,8 @@ FAULTS = (
 
 def results(kernel: Kernel, call: Call, a: Tensor, b: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The output and both gradients by a kernel, in float64 with the digits of float32."""
+    if isinstance(kernel, Own):
+        return kernel.results(call, a, b, gradient)
 
     def gradient_of(place: int) -> Tensor:
         def function(g: Tensor, other: Tensor) -> Tensor:
@@ -419,7 +437,10 @@ class Count(Struct):
         return f"{self.right:,} of {self.all:,}, {100 * self.right / max(self.all, 1):.2f} %"
 
 
-def kernels_for(call: Call, mode: str) -> Iterator[Kernel]:
+def kernels_for(call: Call, mode: str, device: str | None) -> Iterator[Kernel]:
+    if device:
+        yield Own("its own", device=device)
+        return
     for kernel in KERNELS:
         if kernel.tiles and call.winograd is None:
             continue
@@ -440,6 +461,7 @@ def main() -> None:
     parser.add_argument("--fault", default="")
     parser.add_argument("--share", type=float, default=1.0, help="of the cases, drawn by the seed")
     parser.add_argument("--failing", action="store_true", help="list what is wrong")
+    parser.add_argument("--device", help="its own kernels, as cuda has them")
     parser.add_argument("--only", choices=["healthy", "faults"])
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -454,7 +476,7 @@ def main() -> None:
                 continue
             for kind in KINDS:
                 case = Case(replace(call, bits=BITS[options.mode]), kind, seed)
-                kernels = list(kernels_for(call, options.mode))
+                kernels = list(kernels_for(call, options.mode, options.device))
                 for kernel in kernels if options.only != "faults" else ():
                     if options.kernel in kernel.name and chosen.random() < options.share:
                         tell(options, table, case, kernel, None, case.outcomes(checker, kernel, None))

@@ -163,11 +163,16 @@ class Reference(Struct, frozen=True, dict=True):
     def composing(self, device: str) -> Any:
         """The CPU, where an autocast casts inside the call as it does on the recorded kind of device. Raises
         NotImplementedError where there is no autocast, or it casts for the call itself."""
-        known = {} if self.call.surroundings is None else self.call.surroundings.autocast
-        kind = next((name for name in known if name != "cpu"), device.partition(":")[0])
+        kind = self.recorded_kind or device.partition(":")[0]
         if not self.autocast or self.framework.casts(self.candidate.path, kind):
             raise NotImplementedError(f"no autocast casts inside {self.candidate.path} on {kind}")
         return self.framework.composing(kind, self.autocast)
+
+    @property
+    def recorded_kind(self) -> str:
+        """The kind of device that the recorded autocast was of; "" for none, and for the CPU."""
+        known = {} if self.call.surroundings is None else self.call.surroundings.autocast
+        return next((name for name in known if name != "cpu"), "")
 
     @cached_property
     def state(self) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ from pytest_probe.check.prepare import cast_of, default_dtype, narrow_dtype, pyt
 from pytest_probe.check.structure import OutputPairs
 from pytest_probe.model.comparison import Assumption, Choice, ComparedCase, Comparison, KernelsInside, OwnResult
 from pytest_probe.model.dump import Direction
-from pytest_probe.model.run import Array, BoundCall, Leaf, Way, floats_of
+from pytest_probe.model.run import RECORDED, Array, BoundCall, Leaf, Way, floats_of
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.arrays import widened_dtype
 from pytest_probe.numerics.dtypes import (
@@ -245,12 +245,18 @@ def _compared_case(
         plain_convolutions=on_cpu and reference.framework.plain_convolutions(narrowest),
         of_user=reference.of_user,
         inferred=reference.of_user and reference.candidate.inferred,
+        modes=_recorded_modes(replay),
         rounds=rounds,
         own_kernels="" if on_cpu or narrowest == "float32" else reference.own_kernels(replay.source.name),
         forward=replay.actual.outputs,
         reference=reference.run.outputs,
         incoming=replay.incoming,
     )
+
+
+def _recorded_modes(replay: BothSides) -> tuple[str, ...]:
+    surroundings = replay.reference.call.surroundings
+    return surroundings.modes if replay.source.name == RECORDED and surroundings is not None else ()
 
 
 def _cast(reference: Reference) -> str:

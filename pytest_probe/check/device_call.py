@@ -145,18 +145,37 @@ def replayed(reference: Reference, source: Source) -> BothSides:
 
 def settled_on_cpu(reference: Reference, autocast: str) -> Reference:
     """The reference for results that come from elsewhere. Only where an autocast is possible the reference's function
-    is run on the CPU in the case's own dtypes, to see whether it ran under that. Raises Unsupported."""
-    if not autocast:
+    is run on the CPU in the case's own dtypes, to see whether it ran under that: the autocast of the recorded kind of
+    device, where its lists are known. Raises Unsupported."""
+    # An autocast casts no integers.
+    if not autocast or not any(is_floating(leaf.array.dtype.name) for leaf in reference.leaves.values()):
         return reference
-    cpu = DeviceSource(reference.framework, reference.framework.host())
     # What a project put in the device's place is left out: only the framework casts under an autocast.
     own = replace(reference, candidate=replace(reference.candidate, on_device=reference.candidate.reference))
+    plain = DeviceSource(reference.framework, reference.framework.host())
     try:
-        settled, _ = with_autocast(own, autocast, cpu.forward, as_recorded=True)
+        try:
+            settled, _ = with_autocast(own, autocast, plain.forward, as_recorded=True)
+        except ReplayDiffers as error:
+            settled = _as_elsewhere(own, autocast, plain, error)
     except DeviceRaised as error:
         raise Unsupported(f"pytest-probe cannot see whether it ran under autocast: {error}") from error
     candidate = replace(settled.candidate, on_device=reference.candidate.on_device)
     return replace(settled, candidate=candidate)
+
+
+def _as_elsewhere(reference: Reference, autocast: str, plain: DeviceSource, differs: ReplayDiffers) -> Reference:
+    """The reference under an autocast with the lists of the recorded kind of device, where the CPU's give other dtypes.
+    Raises ReplayDiffers, what the CPU's gave where no others are known."""
+    try:
+        casting = replace(plain, device=reference.framework.composing(reference.recorded_kind, autocast))
+    except NotImplementedError:
+        raise differs from None
+
+    def run(asked: Reference) -> Run:
+        return (casting if asked.autocast else plain).forward(asked)
+
+    return with_autocast(reference, autocast, run, as_recorded=True)[0]
 
 
 Runs = Callable[[Reference], Run]

@@ -143,10 +143,13 @@ class Engines:
         return tuple(behaviour(name) for name in allow if name != "none")
 
     def modes_of(self, comparison: Comparison) -> tuple[Behaviour, ...]:
-        """The modes that count for an output. The framework's flags allow what its own calls do: in a user's function
-        they excuse nothing but what the processor does."""
-        flags_alone = self.request.allow == ("auto",) and comparison.case.of_user
-        return tuple(mode for mode in self.modes if mode.flushes or not flags_alone)
+        """The modes that count for an output. The framework's flags allow what its own calls do, stored outputs what
+        those of the recorded program do: in a user's function they excuse nothing but what the processor does."""
+        by_flags = self.request.allow == ("auto",)
+        modes = self.modes
+        if by_flags:
+            modes += tuple(map(behaviour, comparison.case.modes))
+        return tuple(mode for mode in modes if mode.flushes or not (by_flags and comparison.case.of_user))
 
     def depth(self, api: str) -> Depth:
         """How far the cause of an error of an API is looked for."""

@@ -150,6 +150,11 @@ ACCUMULATIONS: tuple[Behaviour, ...] = tuple(
 CUT_SUMS = Mode(cut="sums", chunks=16)
 
 
+def is_mode(name: str) -> bool:
+    """Is there a device mode of this name, with or without what it is allowed for?"""
+    return name.partition(_SCOPE_WORD)[0] in MODES
+
+
 def behaviour(name: str) -> Behaviour:
     """The device mode of a name, as "tf32", or "tf32 in convolution" where a flag allows it there only."""
     plain, _, scope = name.partition(_SCOPE_WORD)

@@ -97,7 +97,7 @@ def too_far(errors: AnyArray, samples: Sequence[AnyArray], beyond: BoolArray, ro
 def size_of_most(errors: AnyArray) -> float:
     """The RMS of all errors but the largest; 0 of a single one."""
     kept = errors.size - math.ceil(LARGEST_SHARE * errors.size)
-    return root_mean_square(np.sort(np.abs(errors), axis=None)[:kept])
+    return root_mean_square(np.partition(np.abs(errors), max(kept - 1, 0), axis=None)[:kept]) if kept else 0.0
 
 
 def _moving_mean(numbers: AnyArray) -> AnyArray:
@@ -119,6 +119,8 @@ def direction(
     for word, weights in (("shifted", np.ones_like(signs)), ("scaled", signs)):
         mean = float((errors * weights).mean())
         usual = max(abs(float((sample * weights).mean())) for sample in samples)
+        if abs(mean) <= mean_of * usual:
+            continue
         error = max(_standard_error(item * weights) for item in (errors, *samples))
         if abs(mean) > mean_of * usual + SIGMAS * error:
             return f"{word} on average by {abs(mean):.3g} {unit}, {abs(mean) / max(error, 1e-300):.3g} standard errors"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -35,6 +36,14 @@ class Trained(Struct, frozen=True):
 
 
 Train = Callable[..., Trained]
+# torch's one accelerator of a process is an NVIDIA GPU where there is one.
+HIDDEN = "CUDA_VISIBLE_DEVICES"
+
+
+@pytest.fixture(autouse=True)
+def _one_accelerator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("cuda") is None:
+        monkeypatch.setenv(HIDDEN, "")
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +58,8 @@ def train(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Train:
     """A model's training under a task, on the device or on the CPU."""
     folder = tmp_path_factory.mktemp("trainings")
     command = [sys.executable, "-m", "tests.device.train", str(library), str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    environment = {**os.environ, HIDDEN: ""}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
 

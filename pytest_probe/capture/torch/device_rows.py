@@ -41,6 +41,10 @@ class _Page(msgspec.Struct):
         return self.copied is None or bool(self.copied.query())
 
 
+# Pages that no capture uses: memory that is pinned anew takes milliseconds.
+_idle: dict[tuple[torch.device, tuple[int, int]], list[_Page]] = {}
+
+
 class Rows:
     """The rows of one device. Whoever writes to one holds `lock` from `take` until the device
     knows of it."""
@@ -66,7 +70,7 @@ class Rows:
             if self._page is not None:
                 self.send()
             elif self._free or self._pages < _PAGES:
-                self._page = self._free.pop() if self._free else self._new_page()
+                self._page = self._free.pop() if self._free else self._another_page()
             else:
                 self._read()
         page = self._page
@@ -74,14 +78,19 @@ class Rows:
         page.waiting.extend(of)
         return page.rows, len(page.waiting) - len(of)
 
+    def _another_page(self) -> _Page:
+        idle = _idle.get((self.device, self._shape))
+        page = idle.pop() if idle else self._new_page()
+        self._pages += 1
+        return page
+
     def _new_page(self) -> _Page:
         # Of this module's stream, so that nothing of the program's still writes to this memory; and to be written to
         # from outside of inference mode as well.
         with torch.inference_mode(False), self._aside():
             dtype = torch.float32 if self.device.type == "mps" else torch.float64
             rows = torch.empty(self._shape, dtype=dtype, device=self.device)
-            host = pinned(torch.empty(self._shape, dtype=rows.dtype, device="cpu"))
-        self._pages += 1
+            host = _pinned_empty(self._shape, rows.dtype)
         return _Page(rows, host, [], {})
 
     def send(self) -> None:
@@ -125,6 +134,8 @@ class Rows:
             self.send()
             while self._sent or self._reading:
                 self._read()
+            _idle.setdefault((self.device, self._shape), []).extend(self._free)
+            self._pages, self._free = self._pages - len(self._free), []
 
     def waits(self) -> bool:
         """Would `settle` wait for the device?"""
@@ -150,6 +161,12 @@ def pinned(tensor: torch.Tensor) -> torch.Tensor:
     with suppress(RuntimeError):
         return tensor.pin_memory()
     return tensor
+
+
+def _pinned_empty(shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
+    with suppress(RuntimeError):
+        return torch.empty(shape, dtype=dtype, device="cpu", pin_memory=True)
+    return torch.empty(shape, dtype=dtype, device="cpu")
 
 
 _HERE = nullcontext()

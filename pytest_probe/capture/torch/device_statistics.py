@@ -172,13 +172,13 @@ class DeviceStatistics:
         self, kernel: Any, kind: tuple[torch.dtype, bool], grid: tuple[int, int, int], args: Sequence[int]
     ) -> None:
         key = (kernel.__name__, self._device, kind)
-        compiled, values = _compiled.get(key, (None, ()))
-        if compiled is None:
+        start = _compiled.get(key)
+        if start is None:
             constants = self._kernels.constants(*kind)  # type: ignore[union-attr]
-            _compiled[key] = kernel[grid](*args, **constants), tuple(constants.values())
+            compiled = kernel[grid](*args, **constants)
+            _compiled[key] = _starting(compiled, self._kernels, self._device, tuple(constants.values()))
         else:
-            # Triton's own way takes several times as long to find the kernel.
-            compiled[grid](*args, *values)
+            start(grid, args)
 
     def _lane(self, stream: Any) -> _Lane:
         lane = self._lanes.get(stream.stream_id)
@@ -188,6 +188,23 @@ class DeviceStatistics:
             counters = torch.zeros(_TOGETHER, dtype=torch.int32, device=self._device)
             lane = self._lanes[stream.stream_id] = _Lane(scratch, counters, {})
         return lane
+
+
+def _starting(compiled: Any, kernels: Any, device: torch.device, values: tuple[Any, ...]) -> Any:
+    """What starts a compiled kernel on the current stream, given a grid and arguments. Triton's own way takes several
+    times as long to find the kernel, and then calls the hooks that other kernels need."""
+    try:
+        launch, function, packed = compiled.run, compiled.function, compiled.packed_metadata
+        driver = kernels.triton.runtime.driver.active
+        index = driver.get_current_device() if device.index is None else device.index
+        stream_of = driver.get_current_stream
+    except AttributeError:
+        return lambda grid, args: compiled[grid](*args, *values)
+
+    def start(grid: tuple[int, int, int], args: Sequence[int]) -> None:
+        launch(*grid, stream_of(index), function, packed, None, None, None, *args, *values)
+
+    return start
 
 
 def recorded_by_graph(device: torch.device) -> bool:

@@ -47,6 +47,7 @@ from pytest_probe.capture.torch.scaled import Blocks, of_operands, of_results
 from pytest_probe.capture.torch.values import Values
 from pytest_probe.frameworks.torch import own
 from pytest_probe.frameworks.torch.arrays import FLOAT4
+from pytest_probe.frameworks.torch.state import allowed
 
 _Taken = TypeVar("_Taken")
 
@@ -197,7 +198,10 @@ class TorchHooks(CallHooks, Watcher):
         return _grads()
 
     def describe(self) -> Mapping[str, str]:
-        return {"torch": torch.__version__, "threads": str(torch.get_num_threads())}
+        found = {"torch": torch.__version__, "threads": str(torch.get_num_threads())}
+        accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        modes = "" if accelerator is None else ", ".join(allowed(accelerator.type))
+        return {**found, "modes": modes} if modes else found
 
     def overflown(self, tree: Tree) -> bool:
         """Does a floating tensor of this snapshot hold NaN or inf? Waits once for each device."""

@@ -1,24 +1,22 @@
-"""PyTorch: 16-bit kernels of an accelerator, as they round inside, in float64 on the CPU: what any may round, and what
-torch's own kernels of a GPU do."""
+"""PyTorch: 16-bit kernels of an accelerator, as they round inside, in float64 on the CPU."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from pytest_probe.frameworks.torch import attention
 from pytest_probe.frameworks.torch.kernels import DispatchMode
+from pytest_probe.frameworks.torch.kernels_of_gpu import KERNELS_OF_GPU
 from pytest_probe.frameworks.torch.rounding import StepsMode, computes, storage, tensors_of
 from pytest_probe.frameworks.torch.sequential_sums import atomic_sums
 from pytest_probe.model.run import PRODUCTS, Composition
 
 Tensor = torch.Tensor
 _ATEN = torch.ops.aten
-# Threads of a block of torch's Normalization.cuh, and of a warp.
-_THREADS, _WARP = 512, 32
 # What computes element by element, but torch has no tag for it.
 _OF_ELEMENTS = frozenset(("__and__", "__or__", "fill", "fill_", "zeros_like", "ones_like", "full_like"))
 
@@ -44,8 +42,8 @@ def accelerator_kernel(
         return functools.partial(attention.flash_backward, **steps)
     if func is _ATEN.convolution.default:
         return functools.partial(_convolution_elsewhere, rounded)
-    if how == "stepwise" and func is _ATEN.native_batch_norm_backward.default:
-        return functools.partial(batch_norm_backward, rounded)
+    if how == "stepwise" and atomic and func in KERNELS_OF_GPU:
+        return functools.partial(KERNELS_OF_GPU[func], dtype)
     known = atomic_sums(dtype, order).get(func) if atomic else None
     if known is None and how == "stepwise":
         return functools.partial(_stepwise, func, dtype, order % PRODUCTS)
@@ -117,58 +115,3 @@ class _OrderedSteps(StepsMode):
                 return functools.reduce(torch.mul, factors)
         finally:
             self.order = order
-
-
-def batch_norm_backward(
-    rounded: Callable[[Tensor], Tensor],
-    grad: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    mean: Tensor | None,
-    scale: Tensor | None,
-    train: bool,
-    eps: float,
-    wanted: Sequence[bool],
-) -> Any:
-    """What passes from one thread of a warp to another is rounded, and so are the products whose sum is the weight's
-    gradient: `Float2` takes 16-bit numbers. Tensors whose channels lie side by side go to another kernel."""
-    if x.stride(1) == 1 or not x.numel():
-        return _ATEN.native_batch_norm_backward.default(
-            grad, x, weight, running_mean, running_var, mean, scale, train, eps, wanted
-        )
-    if not train:
-        assert running_mean is not None
-        assert running_var is not None
-        mean, scale = running_mean, (running_var + eps).rsqrt()
-    assert mean is not None
-    assert scale is not None
-    places, count = (1, -1, *[1] * (x.ndim - 2)), x.numel() // x.shape[1]
-    away = x - mean.view(places)
-    total, product = (_sum(rounded, terms) for terms in (grad, rounded(grad * away)))
-    found = grad
-    if train:
-        found = grad - (total / count).view(places) - away * (product / count * scale * scale).view(places)
-    factor = scale if weight is None else scale * weight
-    each = found * factor.view(places), product * scale, total
-    return tuple(result if asked else None for result, asked in zip(each, wanted, strict=True))
-
-
-def _sum(rounded: Callable[[Tensor], Tensor], terms: Tensor) -> Tensor:
-    """Of each channel: sums of threads, then halves of what is left, of which the second one is rounded."""
-    terms = terms.flatten(2) if terms.ndim > 2 else terms.unsqueeze(-1)
-    batch, channels, extent = terms.shape
-    across = min(_THREADS, max(_WARP, 1 << (extent - 1).bit_length()))
-    along = _THREADS // across
-    padded = torch.nn.functional.pad(terms, (0, -extent % across, 0, 0, 0, -batch % along))
-    threads = padded.view(-1, along, channels, padded.shape[-1] // across, across).sum((0, 3))
-    left = threads.transpose(0, 1).reshape(channels, -1, _WARP)
-    return _halved(rounded, _halved(rounded, left))
-
-
-def _halved(rounded: Callable[[Tensor], Tensor], terms: Tensor) -> Tensor:
-    while terms.shape[-1] > 1:
-        first, second = terms.chunk(2, -1)
-        terms = first + rounded(second)
-    return terms.squeeze(-1)

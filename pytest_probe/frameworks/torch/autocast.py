@@ -108,6 +108,8 @@ def inside(func: Any, args: Any, kwargs: Any, mode: AbstractContextManager[Any])
     own_args, own_kwargs = tree_map_only(Placed, lambda tensor: tensor.inside, (args, dict(kwargs)))
     if own_kwargs.get("device") is not None:
         own_kwargs["device"] = torch.device("cpu")
+    if func in _WIDENING and own_args[2]:
+        own_args = (own_args[0].float(), own_args[1], False)
     with enable_reentrant_dispatch(), torch.set_grad_enabled(owner.grad), mode:
         result = func(*own_args, **own_kwargs)
     found = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
@@ -116,6 +118,8 @@ def inside(func: Any, args: Any, kwargs: Any, mode: AbstractContextManager[Any])
     return tree_map_only(torch.Tensor, functools.partial(Placed, owner), result)
 
 
+# Those that a GPU asks to give float32 of float16, which the CPU's refuse.
+_WIDENING = (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default)
 # What an autocast casts to, and what it casts. float64 is left alone.
 _NARROW_TENSORS = (torch.bfloat16, torch.float16)
 _FLOAT_TENSORS = (*_NARROW_TENSORS, torch.float32)

@@ -124,9 +124,9 @@ def _nll_loss(
     aims = torch.where(target == ignored, 0, target)
     terms = -rows.gather(1, aims.unsqueeze(1)).reshape(-1)[kept]
     weights = torch.ones_like(terms) if weight is None else weight[aims.reshape(-1)[kept]]
-    total = _cascade(dtype, _rounded(terms * weights, dtype), places, len(kept))
+    total = _cascade(dtype, rounded(terms * weights, dtype), places, len(kept))
     # Without weights the terms are counted.
-    count = _rounded(terms.new_tensor(float(len(terms))), dtype)
+    count = rounded(terms.new_tensor(float(len(terms))), dtype)
     whole = count if weight is None else _cascade(dtype, weights, places, len(kept))
     return (total / whole if reduction == 1 else total), whole
 
@@ -152,7 +152,7 @@ def _embedding_backward(
     places = indices.reshape(-1)[chosen]
     terms = grad.reshape(-1, grad.shape[-1])[chosen]
     if by_frequency:
-        terms = _rounded(terms * _rounded(1 / places.bincount()[places].to(terms.dtype), dtype).unsqueeze(-1), dtype)
+        terms = rounded(terms * rounded(1 / places.bincount()[places].to(terms.dtype), dtype).unsqueeze(-1), dtype)
     return piled(dtype, grad.new_zeros(rows, grad.shape[-1]), places, terms)
 
 
@@ -198,7 +198,7 @@ def _scatter_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, add: _Ad
 def _index_add(
     x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1, dtype: torch.dtype, add: _Adding
 ) -> Tensor:
-    terms = (source if alpha == 1 else _rounded(source * alpha, dtype)).movedim(dim, 0)
+    terms = (source if alpha == 1 else rounded(source * alpha, dtype)).movedim(dim, 0)
     return add(x.movedim(dim, 0), index.reshape(-1), terms).movedim(0, dim)
 
 
@@ -210,7 +210,7 @@ def _piled_in_order(order: int, dtype: torch.dtype, total: Tensor, index: Tensor
     return piled(dtype, total, index, terms)
 
 
-def _rounded(values: Tensor, dtype: torch.dtype) -> Tensor:
+def rounded(values: Tensor, dtype: torch.dtype) -> Tensor:
     return values.to(dtype).to(values.dtype)
 
 
@@ -233,7 +233,7 @@ def piled(dtype: torch.dtype, total: Tensor, index: Tensor, terms: Tensor) -> Te
     longest = int(counts[0]) if len(counts) else 0
     lasting = torch.searchsorted(-counts, -torch.arange(longest), side="left").tolist()
     for turn, still in enumerate(lasting):
-        sums[:still] = _rounded(sums[:still] + terms[order[starts[:still] + turn]], dtype)
+        sums[:still] = rounded(sums[:still] + terms[order[starts[:still] + turn]], dtype)
     result = total.clone()
     result[places] = sums
     return result

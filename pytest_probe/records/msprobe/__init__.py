@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec.structs import replace
 
+from pytest_probe.model.device_modes import is_mode
 from pytest_probe.model.dump import TENSOR_FOLDER, Call, DtypeSpec, Dump, Record, TensorSpec, named_tensors
 from pytest_probe.records import raw_json
 from pytest_probe.records.fields import UNNAMED, LeafReader, quoted
@@ -118,7 +119,7 @@ class MsprobeReader:
             level=_text(header, "level", "", notes, _KNOWN_LEVELS),
             records=records,
             compare_only=compare_only,
-            decode=partial(decode, path, ours="probe" in header, entries=kind),
+            decode=partial(decode, path, ours="probe" in header, entries=kind, modes=_modes(header, notes)),
             stack=StackFile(path.with_name("stack.json")),
             modules=ConstructFile(path.with_name("construct.json"), entries),
             observed=partial(gradients, path, entries=kind),
@@ -192,6 +193,16 @@ def _split_name(entry: str) -> tuple[str, str, str, str, int] | None:
     if not (number.isascii() and number.isdecimal() and len(number) < 19):
         return None
     return name, direction, namespace, api, int(number)
+
+
+def _modes(header: Mapping[str, Any], notes: list[str]) -> tuple[str, ...]:
+    """The device modes that our capture says were allowed, those of them that are known."""
+    ours = header.get("probe")
+    said = ours.get("modes", "") if isinstance(ours, dict) else ""
+    names = said.split(", ") if isinstance(said, str) and said else []
+    unknown = [name for name in names if not is_mode(name)]
+    notes.extend(f"probe.modes: no device mode is called {quoted(name)}" for name in unknown)
+    return tuple(name for name in names if is_mode(name))
 
 
 def _text(header: Mapping[str, Any], key: str, default: str, notes: list[str], known: tuple[str, ...] = ()) -> str:

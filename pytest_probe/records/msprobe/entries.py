@@ -260,7 +260,7 @@ class Entry(ArgumentFields):
         dtype = next((spec.dtype for spec in outputs if isinstance(spec, TensorSpec)), None)
         return {**named, "dtype": DtypeSpec(dtype)} if scalars and dtype is not None else named
 
-    def surroundings(self) -> Surroundings:
+    def surroundings(self, modes: tuple[str, ...]) -> Surroundings:
         autocast = self.optional(self.probe, "autocast", "probe", dict, "an object of dtypes by kind of device")
         dtypes = {kind: self.dtype(autocast, kind, "probe.autocast") for kind in autocast}
         grad = self.need(self.probe, "grad", "probe", bool, "true or false") if "grad" in self.probe else True
@@ -268,7 +268,7 @@ class Entry(ArgumentFields):
         default = "" if self.probe.get("default_dtype") is None else self.dtype(self.probe, "default_dtype", "probe")
         if default and default not in _DEFAULTS:
             raise self.error("probe.default_dtype", quoted(default), f"one of {', '.join(_DEFAULTS)}")
-        return Surroundings(dtypes, default, grad)
+        return Surroundings(dtypes, default, grad, modes)
 
     def communication(self) -> Communication | None:
         """What the capture knows of a collective; None of any other call."""
@@ -341,9 +341,15 @@ class Entry(ArgumentFields):
         return self.typed(value, value.get("type", value.get("class_type")), field)
 
 
-def decode(path: Path, record: Record, ours: bool = False, entries: type[Entry] = Entry) -> Call:
+def decode(
+    path: Path,
+    record: Record,
+    ours: bool = False,
+    entries: type[Entry] = Entry,
+    modes: tuple[str, ...] = (),
+) -> Call:
     """The call that a record of the dump at path describes, read as entries of this class are; ours: our own capture
-    wrote it, which records more.
+    wrote it, which records more; modes: what the dump allows.
 
     Raises RecordError for whatever cannot be understood, NotRecorded where the capture could not record the call.
     """
@@ -356,7 +362,7 @@ def decode(path: Path, record: Record, ours: bool = False, entries: type[Entry] 
             forward = entries(path, as_written(f"{record.name}.forward"), record.forward)
             call = forward.call()
             if ours:
-                call = replace(call, surroundings=forward.surroundings(), communication=forward.communication())
+                call = replace(call, surroundings=forward.surroundings(modes), communication=forward.communication())
             call = replace(call, kwargs={**call.kwargs, **forward.parameters()}) if module else call
         if record.backward is None:
             return call

@@ -117,13 +117,14 @@ def shares(losses: Sequence[AnyArray], found: AnyArray) -> list[float]:
     """How much an output shows of each loss, none to all, by least squares: where several explain the same, the first
     of them."""
     usable = np.isfinite(found) & np.logical_and.reduce([np.isfinite(loss) for loss in losses])
-    parts = [loss[usable] for loss in losses]
-    rest, shown = np.clip(found[usable], -MOST_LOST, MOST_LOST), [0.0] * len(parts)
+    apart = np.stack([loss[usable] for loss in losses])
+    products, rest = apart @ apart.T, apart @ np.clip(found[usable], -MOST_LOST, MOST_LOST)
+    shown = [0.0] * len(apart)
     for _ in range(_ROUNDS):
-        for place, loss in enumerate(parts):
-            more = float(np.dot(loss, rest) / max(np.dot(loss, loss), 1e-300))
+        for place, row in enumerate(products):
+            more = float(rest[place] / max(row[place], 1e-300))
             more = min(max(shown[place] + more, 0.0), 1.0) - shown[place]
-            shown[place], rest = shown[place] + more, rest - more * loss
+            shown[place], rest = shown[place] + more, rest - more * row
     return shown
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from pytest_probe.capture.torch import device_rows
 from pytest_probe.capture.torch.device_rows import Rows
 
 CPU = torch.device("cpu")
@@ -110,6 +111,7 @@ def test_memory_that_cannot_be_had_raises_each_time(found: dict[int, float], mon
         raise torch.OutOfMemoryError("full")
 
     rows = rows_of(found, 3)
+    monkeypatch.setattr(device_rows, "_idle", {})
     with monkeypatch.context() as patch:
         patch.setattr(torch, "empty", full)
         for number in range(5):
@@ -118,3 +120,16 @@ def test_memory_that_cannot_be_had_raises_each_time(found: dict[int, float], mon
     write(rows, 5)
     rows.settle()
     assert found == {5: 5.0}
+
+
+def test_another_capture_takes_the_pages_that_one_has_left(
+    found: dict[int, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_rows, "_idle", {})
+    for first in (0, 10):
+        rows = rows_of(found, 3)
+        for number in range(first, first + 7):
+            write(rows, number)
+        rows.settle()
+    assert [len(pages) for pages in device_rows._idle.values()] == [2]
+    assert found == {number: float(number) for number in (*range(7), *range(10, 17))}

@@ -161,6 +161,7 @@ def test_other_frameworks_are_told(tmp_path: Path) -> None:
         ({"task": 3}, "task is 3, expected a string"),
         ({"framework": None}, "framework is null, expected a string; taken as pytorch"),
         ({"color": "red"}, "unknown top-level key 'color'"),
+        ({"probe": {"modes": "tf32 in convolution, quick"}}, 'probe.modes: no device mode is called "quick"'),
     ],
 )
 def test_what_is_odd_in_the_header_is_noted(tmp_path: Path, header: dict[str, Any], note: str) -> None:
