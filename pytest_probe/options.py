@@ -112,7 +112,8 @@ class Option(Generic[T]):
     between, or a function of the settings that gives them. apart has the options that do not go with this one where no
     capability says so, each with the reason. check is the import path of a function of what the user wrote and the
     settings, which is called where the option is set and raises SettingsError; before_xdist of a function of pytest's
-    configuration, which is called before pytest-xdist reads its own options. standalone is the import path of a
+    configuration, which is called before pytest-xdist reads its own options. without_workers says why -n does not go
+    with the option. standalone is the import path of a
     function of pytest's configuration and of what was asked, which is called in every process of a run that has the
     option: the option does not make the run probe. question is the import path of the feature that a run with the
     option has, whose question its items ask.
@@ -141,6 +142,7 @@ class Option(Generic[T]):
         apart: Mapping[str, str] = {},
         check: str = "",
         before_xdist: str = "",
+        without_workers: str = "",
         probes: bool = False,
         standalone: str = "",
         question: str = "",
@@ -165,6 +167,7 @@ class Option(Generic[T]):
         self.apart = apart
         self.check = check
         self.before_xdist = before_xdist
+        self.without_workers = without_workers
         self.probes = probes
         self.standalone = standalone
         self.question = question
@@ -301,7 +304,7 @@ class Options:
         "(,tls=DIR of certificates, ,limit=SIZE of a tensor), a shared folder, file:///FOLDER, or msprobe's "
         "config.json. No device runs.",
         "pytest_probe.features.online.plugin.Listening", "ADDRESS", needs="records", takes="device known",
-        before_xdist="pytest_probe.features.online.plugin.refuse_workers",
+        without_workers="one process judges calls as they come; several can listen at one shared folder; leave -n out",
         never_matters_because="it says where calls come from")
     against_map = Option("against-map",
         "YAML file that maps the other side of --probe-against\nWhat it calls modules, which it fuses, and how its "
@@ -420,6 +423,7 @@ class Options:
         "Run cases in a process of their own, which is replaced when it dies\nWith -n they run so anyway.", Flag(),
         in_run_file=False, needs="known", apart={"cluster": "each case runs in a process of its device already"},
         before_xdist="pytest_probe.features.isolate.use_one_worker",
+        without_workers="under -n each worker is a process of its own already; leave one of the two out",
         never_matters_because="each process computes the same")
     cluster: Option[tuple[str, str | None] | None] = Option("cluster",
         "Run the cases on a Ray cluster: ray, or ray://HOST:PORT\nOne process a device. ray is the cluster of "
@@ -427,7 +431,7 @@ class Options:
         "one, else CPU).",
         "pytest_probe.features.cluster.plugin.Address", "ADDRESS[,resource=NAME]",
         needs="records known",
-        before_xdist="pytest_probe.features.cluster.plugin.refuse_workers",
+        without_workers="-n starts processes on this machine, and a cluster has its own; leave one of the two out",
         never_matters_because="each process computes the same")
     capture = Option("capture",
         "Record the API calls of this test run as a dump in DIR\nBelow that folder. Nothing is checked.",
@@ -488,7 +492,7 @@ TWO_CALLS = "pytest_probe.features.against_call.TwoCalls"
 # What asks relations for `probe.check(..., relations=...)`.
 RELATIONS = "pytest_probe.features.relations.checks.asked_by_check"
 # What checks a collective for `probe.check_collective(...)`.
-COLLECTIVES = "pytest_probe.features.collectives.user_calls.UserCollectives"
+COLLECTIVES = "pytest_probe.features.collectives.replay.UserCollectives"
 # Behind so many columns `pytest --help` says what an ini key means.
 _KEY_COLUMNS = 22
 # What is not a test run, by its module, in the order of the help.
@@ -498,7 +502,7 @@ COMMANDS = (
     "pytest_probe.features.benchmark.cli",
     "pytest_probe.capture.cli",
     "pytest_probe.features.gate.cli",
-    "pytest_probe.features.shard.cli",
+    "pytest_probe.features.shard.merge",
     "pytest_probe.features.html.cli",
     "pytest_probe.features.history",
 )

@@ -7,8 +7,9 @@ import atexit
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -21,9 +22,8 @@ from pytest_probe.capture.debugger import PrecisionDebugger, safely
 from pytest_probe.capture.estimate import estimates, lines
 from pytest_probe.capture.framework import recording
 from pytest_probe.capture.imports import watch_imports
-from pytest_probe.capture.live import displayed
-from pytest_probe.capture.ranks import ANY_NUMBER, keep_rank, named_rank
 from pytest_probe.capture.recorder import NO_CALL, log, say
+from pytest_probe.capture.scope import ANY_NUMBER, keep_rank, named_rank
 from pytest_probe.capture.writer import Outcome
 from pytest_probe.errors import NotStarted, ProbeError
 
@@ -33,6 +33,33 @@ _NOT_FOLLOWED = (
     "; a process that it forks, or starts with another Python or another environment, has to start the capture itself, "
     "as in: torchrun --no-python pytest-probe capture train.py"
 )
+_SECOND, _MINUTE = 1.0, 60.0
+
+
+@contextmanager
+def displayed(progress: Callable[[], str]) -> Iterator[None]:
+    """While the program runs, what progress says."""
+    ended = threading.Event()
+    terminal = sys.stderr.isatty()
+
+    def show() -> None:
+        while not ended.wait(_SECOND if terminal else _MINUTE):
+            # The terminal may be gone, and what is counted is written meanwhile.
+            with suppress(Exception):
+                if words := progress():
+                    line = f"pytest-probe: {words}"
+                    # The cursor goes back, so that the program's own lines stand where this was.
+                    print(f"\x1b[K{line}", end="\r", file=sys.stderr, flush=True) if terminal else say(line)
+
+    thread = threading.Thread(target=show, name="pytest-probe progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_SECOND)
+        if terminal:
+            print("\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -146,7 +146,8 @@ def tuple_places(tree: Tree, place: str) -> Iterator[str]:
     if isinstance(tree, tuple):
         yield place
     for key, item in _children(tree):
-        yield from tuple_places(item, f"{place}.{key}")
+        if type(item) is not Seen:  # as most are
+            yield from tuple_places(item, f"{place}.{key}")
 
 
 def _children(tree: Tree) -> Iterator[tuple[Any, Tree]]:

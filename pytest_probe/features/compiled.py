@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from pytest_probe import frameworks
 from pytest_probe.check import Case, CaseOutcome, CaseRuns, Checker, Question
 from pytest_probe.errors import CompilerFailed, NoKernel, NotCompilable, SettingsError
-from pytest_probe.frameworks.base import CompiledFunction, Compiler, CompilerRun, Framework
+from pytest_probe.frameworks.base import CompilerRun, Framework
+from pytest_probe.frameworks.compilers import CompiledFunction, PythonCompiler
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.result import number
 from pytest_probe.model.run import Device
@@ -34,7 +35,7 @@ class CompiledDevice:
     """A device whose calls go through a compiler. last is what that made of the last call; looks_for_stale: the first
     call of each kind is made on other values as well, to see whether what was made keeps something."""
 
-    def __init__(self, device: Device, compiler: Compiler, *, looks_for_stale: bool) -> None:
+    def __init__(self, device: Device, compiler: PythonCompiler, *, looks_for_stale: bool) -> None:
         self.name = device.name
         self.put, self.get = device.put, device.get
         self.compiler = compiler
@@ -65,7 +66,7 @@ class CompiledCalls(Question):
         self,
         name: str,
         checker: Checker,
-        wrap: Callable[[Framework, Device], CompiledDevice],
+        wrap: Callable[[CompilerRun, Device], CompiledDevice],
         option: str,
         suffix: str = "",
     ) -> None:
@@ -177,7 +178,7 @@ class Compiled(Feature):
         found = []
         for name in self._names:
 
-            def wrap(framework: Framework, device: Device, name: str = name) -> CompiledDevice:
+            def wrap(framework: CompilerRun, device: Device, name: str = name) -> CompiledDevice:
                 return CompiledDevice(device, self._compiler(framework, name), looks_for_stale=looks)
 
             option = f"{name},{_DYNAMIC}" if self._dynamic else name
@@ -185,7 +186,7 @@ class Compiled(Feature):
             found.append(CompiledCalls(name, self.probe.checker, wrap, option, suffix))
         return found
 
-    def _compiler(self, framework: CompilerRun, name: str) -> Compiler:
+    def _compiler(self, framework: CompilerRun, name: str) -> PythonCompiler:
         own = self.probe.registry.compilers.get(name)
         try:
             return framework.compiler(name, own, dynamic=self._dynamic)

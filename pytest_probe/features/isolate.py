@@ -23,7 +23,4 @@ def use_one_worker(config: pytest.Config) -> None:
     if not hasattr(option, "numprocesses"):
         wanted = "it needs pytest-xdist: pip install 'pytest-probe[parallel]'"
         raise pytest.UsageError(str(SettingsError(_OPTION, True, wanted)))
-    if option.numprocesses or option.tx:
-        wanted = "under -n each worker is a process of its own already; leave one of the two out"
-        raise pytest.UsageError(str(SettingsError(_OPTION, True, wanted)))
     option.numprocesses = 1

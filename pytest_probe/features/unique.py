@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pytest_probe.errors import RecordError
 from pytest_probe.inputs.memory import ALIGNED
 from pytest_probe.model.dump import Argument, Call, DeviceSpec, Dump, Record, TensorSpec, named_tensors
-from pytest_probe.numerics.dtypes import is_complex, is_floating
+from pytest_probe.numerics.dtypes import is_inexact
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.items import ProbeItem
@@ -179,7 +179,7 @@ class _Fingerprint:
         values: tuple[Any, ...]
         if spec.dtype == "bool":
             values = ("some" if spec.true not in (None, 0, spec.size) else spec.true,)
-        elif not _floats(spec):
+        elif not is_inexact(spec.dtype):
             # What lies in a file is equal to itself alone: files are not opened here.
             values = spec.values, self._name if spec.values is None and spec.data_name is not None else ""
         else:
@@ -233,9 +233,5 @@ def _is_stored(call: Call) -> bool:
 
 def _norm(call: Call) -> float:
     """2-norm of all floating tensors together, without the norms that are not finite."""
-    norms = [spec.norm for spec in _tensors(call) if _floats(spec) and spec.norm is not None]
+    norms = [spec.norm for spec in _tensors(call) if is_inexact(spec.dtype) and spec.norm is not None]
     return math.hypot(*(norm for norm in norms if math.isfinite(norm)))
-
-
-def _floats(spec: TensorSpec) -> bool:
-    return is_floating(spec.dtype) or is_complex(spec.dtype)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -13,6 +14,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from pytest_probe.errors import ProbeError
+from pytest_probe.frameworks.compilers import Compile, PythonCompiler
 from pytest_probe.model.comparison import Choice, Comparison, KnownFinding
 from pytest_probe.model.device_arrays import Placed
 from pytest_probe.model.dump import Argument
@@ -30,6 +32,9 @@ from pytest_probe.model.run import (
     Wanted,
     Way,
 )
+
+# Gives the call on a set of tensors.
+Prepare: TypeAlias = Callable[[Any], Callable[[], object]]
 
 
 class Cast(Struct, frozen=True):
@@ -156,14 +161,20 @@ class Bound(Protocol):
     kwargs: dict[str, Any]
 
 
-class Repeated(Protocol):
-    """A call whose tensors lie on its device, ready to be made."""
+class Repeated:
+    """A call whose tensors lie on its device in several sets, ready to be made. made gives the call on a set; of one
+    that writes to its arguments, on fresh copies. nothing gives that of a function that does nothing."""
+
+    def __init__(self, sets: Collection[Any], made: Prepare, nothing: Prepare) -> None:
+        self._sets, self._made, self._nothing = cycle(sets), made, nothing
 
     def ready(self, number: int) -> Sequence[Callable[[], object]]:
-        """So many calls, each on the next set of arguments; of one that writes to its arguments, on fresh copies."""
+        """So many calls, each on the next set."""
+        return [self._made(each) for each in islice(self._sets, number)]
 
     def empty(self, number: int) -> Sequence[Callable[[], object]]:
         """The same of a function that does nothing."""
+        return [self._nothing(each) for each in islice(self._sets, number)]
 
 
 class Process(Protocol):
@@ -235,54 +246,13 @@ class Devices(Protocol):
         """Does this error say that a device's own memory ran out, and not the host's?"""
 
 
-class CompiledFunction(Protocol):
-    """A function as a compiler made it, for arguments of some shapes and dtypes."""
-
-    @property
-    def runs(self) -> int:
-        """How often something compiled ran, in place of the function itself."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Raises what the call raises, and what the compiler raises."""
-
-
-class Compiler(Protocol):
-    """A compiler of calls. Calls of one function on arguments that differ in the values of tensors alone share what it
-    made."""
-
-    def of(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> CompiledFunction:
-        """The function, compiled for such arguments when it is first called."""
-
-    def quiet(self) -> AbstractContextManager[None]:
-        """A case runs in here, and nothing of what is compiled for it is logged."""
-
-    def counted(self) -> Mapping[str, float]:
-        """How many "graphs" it has traced in this process, "kernels" it has generated and "external calls" it has left
-        to libraries, each where somebody counts them, and the "seconds" that it took."""
-
-    def stale(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        make: Callable[[Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any],
-    ) -> str:
-        """How what it made of a function keeps something of an earlier call. The call is made on copies of the
-        arguments, on other values at the same addresses, and on the first ones again. make makes each call on
-        the device. "" where it keeps nothing, or the call does not take such values."""
-
-
-# A user's own compiler: a function of a function.
-Compile: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
 class CompilerRun(Protocol):
     """What may compile a call."""
 
     def compilers(self) -> tuple[str, ...]:
         """Their names."""
 
-    def compiler(self, name: str, compile: Compile | None, *, dynamic: bool) -> Compiler:
+    def compiler(self, name: str, compile: Compile | None, *, dynamic: bool) -> PythonCompiler:
         """The compiler of that name, or the user's one. dynamic: what it makes serves other sizes as well. Raises
         SettingsError where it cannot work here."""
 

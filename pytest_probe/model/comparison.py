@@ -281,8 +281,8 @@ class ComparedCase(Struct, frozen=True):
     in the case's dtype are the framework's own. rounds names the dtypes that the user's reference casts wider arguments
     to, and where ("float16 at test_x.py:12"), "" for none. own_kernels is, in 16 bit, the kind of another device
     ("cuda") where the framework's own kernels run, else "". of_user tells that the function on the device is none of
-    the framework's, inferred that nobody has named the API either: it is that of the reference. modes are those that
-    were allowed where a dump's stored outputs were computed. forward holds the device's forward outputs, reference
+    the framework's, inferred that nobody has named the API either: it is that of the reference. modes were
+    allowed where a dump's stored outputs were computed. forward holds the device's forward outputs, reference
     those of the reference, incoming the incoming gradients. compared is what the reference says of all that is
     compared, by the names of the comparisons.
     """

@@ -52,26 +52,13 @@ class ArgumentResult(msgspec.Struct, frozen=True, omit_defaults=True):
         return cls(_cut(row.name), row.dtype, _cut(row.value), shape)
 
 
-class FrameResult(msgspec.Struct, frozen=True):
-    """One stack frame."""
-
-    file: str
-    line: int
-    function: str
-    code: str
-
-    @classmethod
-    def of(cls, frame: Frame) -> FrameResult:
-        return cls(_cut(frame.file), frame.line, _cut(frame.function), _cut(frame.code))
-
-
 class Details(msgspec.Struct, frozen=True, omit_defaults=True):
     """command runs the case again; stack begins with the innermost frame of the user's own code, if there is one;
     digits says by output how many decimal digits are right."""
 
     command: str
     arguments: tuple[ArgumentResult, ...] = ()
-    stack: tuple[FrameResult, ...] = ()
+    stack: tuple[Frame, ...] = ()
     plots: Plots | None = None
     digits: Mapping[str, str] = {}
     operands: tuple[OperandPlot, ...] = ()
@@ -89,7 +76,8 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
     ) -> Details:
         """own: the innermost frame of the user's own code. What the framework does inside is left out."""
         first = stack.index(own) if own is not None and own in stack else 0
-        shown = tuple(map(FrameResult.of, stack[first : first + FRAMES]))
+        frames = stack[first : first + FRAMES]
+        shown = tuple(Frame(_cut(each.file), each.line, _cut(each.function), _cut(each.code)) for each in frames)
         rows = tuple(map(ArgumentResult.of, list(arguments)[:ARGUMENTS]))
         return cls(printable_line(command), rows, shown, plots, digits or {}, operands)
 

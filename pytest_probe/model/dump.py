@@ -146,7 +146,7 @@ class Surroundings(Struct, frozen=True):
 
     autocast is the dtype that each kind of device was under ("cpu": "bfloat16"); it has no entry for a device without
     one. default is what the program had made torch's default dtype, "" where that was as ever. grad tells whether
-    gradients were recorded, as they are not under no_grad. modes are those that the framework's flags allowed on the
+    gradients were recorded, as they are not under no_grad. modes are allowed by the framework's flags on the
     program's accelerator ("tf32 in convolution").
     """
 

@@ -22,6 +22,7 @@ from pytest_probe.model.verdict import (
     SLOWER,
     Answer,
     Detects,
+    Diagnosis,
     Outcome,
     OutputVerdict,
     Verdict,
@@ -109,18 +110,6 @@ class ElementResult(msgspec.Struct, frozen=True):
     ratio: Plain
 
 
-class DiagnosisResult(msgspec.Struct, frozen=True):
-    """What is wrong with an output that failed, as model.verdict.Diagnosis has it."""
-
-    wrong: int
-    size: int
-    not_finite: dict[str, tuple[int, int]]
-    errors: str
-    where: str
-    cause: str
-    family: str
-
-
 # A run that writes no measures, and an output that passed, have no word of what they lack.
 class OutputResult(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
@@ -132,7 +121,7 @@ class OutputResult(msgspec.Struct, frozen=True, omit_defaults=True):
     metrics: dict[str, Plain]
     worst: tuple[ElementResult, ...]
     measures: dict[str, Plain] = {}
-    diagnosis: DiagnosisResult | None = None
+    diagnosis: Diagnosis | None = None
     detects: Detects | None = None
 
     @classmethod
@@ -141,11 +130,12 @@ class OutputResult(msgspec.Struct, frozen=True, omit_defaults=True):
             ElementResult(tuple(map(int, each.index)), *map(plain, (each.actual, each.expected, each.ulp, each.ratio)))
             for each in output.worst
         )
-        found, diagnosis = output.diagnosis, None
-        if found is not None:
-            counts = {name: (int(actual), int(expected)) for name, (actual, expected) in found.not_finite.items()}
-            size, cause = (int(found.wrong), int(found.size)), printable_line(found.cause)
-            diagnosis = DiagnosisResult(*size, counts, found.errors, found.where, cause, found.family)
+        diagnosis = output.diagnosis
+        if diagnosis is not None:
+            counts = {name: (int(actual), int(expected)) for name, (actual, expected) in diagnosis.not_finite.items()}
+            size, cause = (int(diagnosis.wrong), int(diagnosis.size)), printable_line(diagnosis.cause)
+            # How it was found is no part of a result.
+            diagnosis = Diagnosis(*size, counts, diagnosis.errors, diagnosis.where, cause, diagnosis.family)
         return cls(
             printable_line(output.name),
             tuple(map(int, output.shape)),

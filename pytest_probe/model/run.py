@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from pytest_probe.model.device_arrays import DeviceArray
 from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import ATOMS, TREES, leaves
-from pytest_probe.numerics.dtypes import is_complex, is_floating
+from pytest_probe.numerics.dtypes import is_inexact
 from pytest_probe.numerics.float32_sums import Order
 
 
@@ -107,6 +107,11 @@ class BoundCall(Struct, frozen=True):
         """The value of a parameter: as given, else its default; None where the API has no such parameter."""
         return self.given[name] if name in self.given else self.defaults.get(name)
 
+    def array(self, name: str) -> np.ndarray | None:
+        """The tensor that an argument is, None for anything else."""
+        value = self.argument(name)
+        return value.array if isinstance(value, Leaf) else None
+
     def at(self, path: str) -> Any:
         """The argument at a place of the call ("input.1"); None without one."""
         return next(
@@ -178,7 +183,7 @@ def with_leaves(arguments: Arguments, leaves: Mapping[str, Leaf]) -> Arguments:
 
 def floats_of(leaves: Mapping[str, Leaf]) -> dict[str, np.dtype[Any]]:
     found = ((name, leaf.array.dtype) for name, leaf in leaves.items())
-    return {name: dtype for name, dtype in found if is_floating(dtype) or is_complex(dtype)}
+    return {name: dtype for name, dtype in found if is_inexact(dtype)}
 
 
 class Device(Protocol):

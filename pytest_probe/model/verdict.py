@@ -109,7 +109,7 @@ class Element(Struct, frozen=True):
     ratio: float
 
 
-class Diagnosis(Struct, frozen=True):
+class Diagnosis(Struct, frozen=True, omit_defaults=True):
     """What is wrong with an output that failed.
 
     wrong of `size` elements are; not_finite counts "NaN" and "inf" on the device's side and on the reference's. errors

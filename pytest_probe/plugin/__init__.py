@@ -34,9 +34,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
     if not hasattr(config, "workerinput") and _may_probe(config):
+        workers = getattr(config.option, "numprocesses", None) or getattr(config.option, "tx", None)
         for option in options.OPTIONS:
-            if option.before_xdist and (config.getoption(option.key) or config.getini(option.key)):
-                options.imported(option.before_xdist)(config)
+            concerned = option.before_xdist or (workers and option.without_workers)
+            if not concerned or not (config.getoption(option.key) or config.getini(option.key)):
+                continue
+            if workers and option.without_workers:
+                from pytest_probe.errors import SettingsError
+
+                value = config.getoption(option.key) or True
+                raise pytest.UsageError(str(SettingsError(option.flag, value, option.without_workers)))
+            options.imported(option.before_xdist)(config)
     status = yield
     if config.option.help:
         from pytest_probe.plugin.command_line import standards_help

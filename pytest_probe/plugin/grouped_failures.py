@@ -7,18 +7,42 @@ process that reports shortens what the terminal has still to print, when all ite
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pytest_probe.model.result import Result
 from pytest_probe.plugin.session import VERBOSE
-from pytest_probe.reports.first_of_group import FirstOfGroup
 from pytest_probe.reports.groups import Group, GroupKey, GroupMember, Groups, Line
 from pytest_probe.reports.terminal import more_line, width_of, wrap
 
 # Cases of a group that are listed, and pytest's value of -r where the user gave none.
 _LISTED, _DEFAULT = 20, "fE"
+_OTHERS = "the others of this group, each in full with -vv:"
+
+
+class FirstOfGroup:
+    """The text of a failure below the line of its group, and above the lines of the others."""
+
+    def __init__(self, own: Any, group: str, others: str) -> None:
+        self._own, self._group, self._others = own, group, others
+
+    @property
+    def reprcrash(self) -> Any:
+        """What the short summary shows of it: of a worker's death the text itself."""
+        return SimpleNamespace(message=self._own) if isinstance(self._own, str) else self._own.reprcrash
+
+    def __str__(self) -> str:
+        return f"{self._group}\n\n{self._own}\n\n{_OTHERS}\n{self._others}"
+
+    def toterminal(self, writer: Any) -> None:
+        writer.line(f"{self._group}\n")
+        if hasattr(self._own, "toterminal"):
+            self._own.toterminal(writer)
+        else:
+            writer.line(str(self._own))
+        writer.line(f"\n{_OTHERS}\n{self._others}")
 
 
 class GroupedFailures:

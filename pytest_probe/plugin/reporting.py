@@ -32,12 +32,10 @@ from pytest_probe.reports import terminal
 from pytest_probe.reports.answers import Answers
 from pytest_probe.reports.groups import NO_LINE, Line
 from pytest_probe.reports.junit import group_properties, other_properties
-from pytest_probe.reports.overflows import Overflows, Place
 from pytest_probe.reports.results_file import EarlierResults, ResultsWriter, digest, results_in
 from pytest_probe.reports.running_case import FOLDER, clear
 from pytest_probe.reports.selected import ITEMS, read_items, selected_in
-from pytest_probe.reports.slowest import Slowest
-from pytest_probe.reports.tally import Tally
+from pytest_probe.reports.tally import Overflows, Place, Slowest, Tally
 from pytest_probe.system.text import printable, printable_line
 from pytest_probe.user_errors import reporting_failures_of
 

@@ -3,7 +3,6 @@
 In: a file or folder. Out: its dumps, as `Dump` with undecoded records. Raises DumpError, which names file and place.
 """
 
-from pytest_probe.records.find import dumps_of_option, expand_pattern, find_dumps
 from pytest_probe.records.labels import (
     captured_path,
     labelled_path,
@@ -15,7 +14,16 @@ from pytest_probe.records.labels import (
     step_number,
 )
 from pytest_probe.records.msprobe.call_sites import library_frame, module_path, user_frame
-from pytest_probe.records.read import NO_SUCH, READERS, is_part, is_recognised, read_dump
+from pytest_probe.records.read import (
+    NO_SUCH,
+    READERS,
+    dumps_of_option,
+    expand_pattern,
+    find_dumps,
+    is_part,
+    is_recognised,
+    read_dump,
+)
 
 __all__ = [
     "NO_SUCH",

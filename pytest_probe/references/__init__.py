@@ -14,9 +14,16 @@ from __future__ import annotations
 
 from pytest_probe.references.attention import attention, band_mask, rotary, scaled_masked_softmax
 from pytest_probe.references.boxes import complete_iou, distance_iou, generalized_iou
-from pytest_probe.references.norms import add_rms_norm, fast_gelu, group_norm_silu, rms_norm, swiglu
+from pytest_probe.references.layers import (
+    add_rms_norm,
+    fast_gelu,
+    group_norm_silu,
+    grouped_matmul,
+    rms_norm,
+    swiglu,
+    top_k_gating,
+)
 from pytest_probe.references.optimizers import adam, adamw
-from pytest_probe.references.routing import grouped_matmul, top_k_gating
 from pytest_probe.references.scaled import scaled_matmul
 
 __all__ = [

@@ -1,20 +1,24 @@
-"""What a run adds up to: verdicts, reasons of skips, the worst APIs."""
+"""What a run adds up to: verdicts, reasons of skips, the worst APIs, the slowest cases, and overflows."""
 
 from __future__ import annotations
 
+import heapq
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
-from pytest_probe.model.measurement import CaseTime, microseconds
-from pytest_probe.model.result import FUZZED, Result, number, rank
-from pytest_probe.model.verdict import NON_DETERMINISTIC, SEVERITY, UNDECIDED, Outcome
+from pytest_probe.model.dump import Frame
+from pytest_probe.model.measurement import PARTS, CaseTime, microseconds
+from pytest_probe.model.result import FUZZED, PortableId, Result, number, rank
+from pytest_probe.model.verdict import NON_DETERMINISTIC, OVERFLOW, SEVERITY, UNDECIDED, Outcome
 from pytest_probe.reports.groups import NO_LINE, GroupMember, Groups, Line
+from pytest_probe.standards.finite import INHERITED
+from pytest_probe.system.text import printable
 
 # Cases in each of the two lists.
 _MAX_LISTED = 10
@@ -29,6 +33,13 @@ _CALLS = re.compile(rf"{FUZZED}(\d+) calls, (\d+) of them rejected")
 _ALL_RUNS = 4
 # Warnings that the summary lists.
 _MAX_WARNINGS = 20
+# Of a column: the longest name of a part, and two blanks.
+_WIDTH = max(map(len, PARTS)) + 2
+# The worst kind of a record's outputs decides; these are no fault of a device.
+_ORDER = ("normal", "saturated", "missed", "abnormal")
+_HARMLESS = ("normal", "inherited", "saturated")
+# Finds the place of a record in its dump, and the user's frame that made the call.
+Place = Callable[[PortableId], tuple[tuple[int, ...], Frame | None]]
 
 
 class TimeTally(Struct):
@@ -179,3 +190,75 @@ class Tally(Struct):
         """The `count` worst APIs by noise ratio, without APIs that reach no ratio above 0."""
         shown = (worst for worst in self.apis.values() if not worst.ratio <= 0)
         return sorted(shown, key=lambda worst: (worst.within, -rank(worst.ratio)))[:count]
+
+
+class Slowest:
+    """With pytest's --durations: the slowest cases so far, and what their time went to. As many as count says, all
+    where it is 0, none where it is None. least: the shortest duration, in seconds, that is shown."""
+
+    def __init__(self, count: int | None, least: float) -> None:
+        self._count, self._least = count, least
+        self._found: list[tuple[float, str, tuple[float, ...]]] = []
+
+    def add(self, result: Result) -> None:
+        if self._count is None or result.duration < self._least or not result.parts:
+            return
+        case = result.duration, result.id, tuple(result.parts.get(part, 0.0) for part in PARTS)
+        if self._count and len(self._found) >= self._count:
+            heapq.heappushpop(self._found, case)
+        else:
+            heapq.heappush(self._found, case)
+
+    def write(self, reporter: Any) -> None:
+        """A table, the slowest case first, to pytest's terminal."""
+        if not self._found:
+            return
+        reporter.write_sep("=", "slowest cases of the probe, in seconds")
+        reporter.write_line(_row("total", *PARTS, "case"))
+        for duration, id, parts in sorted(self._found, reverse=True):
+            reporter.write_line(_row(*(f"{seconds:.3f}" for seconds in (duration, *parts)), id))
+
+
+def _row(*cells: str) -> str:
+    *numbers, case = cells
+    return "".join(f"{cell:>{_WIDTH}}" for cell in numbers) + f"  {case}"
+
+
+class Overflows(Struct):
+    """The records that overflow, as `finite` finds them (the standard, or the question of `self`), by their ids, each
+    with its kind."""
+
+    kinds: dict[PortableId, str] = field(default_factory=dict)
+
+    def add(self, result: Result) -> None:
+        found = [str(output.metrics[OVERFLOW]) for output in result.outputs if OVERFLOW in output.metrics]
+        kind = "inherited" if result.kind == INHERITED else max(found, key=_rank, default="")
+        if kind:
+            self.kinds[result.portable_id] = kind
+        else:
+            self.kinds.pop(result.portable_id, None)  # an attempt that was repeated
+
+    def lines(self, place: Place, *, each: bool) -> Iterator[str]:
+        """Text for the summary, in the order of the dumps: with a sentence of msprobe's for each record, or without."""
+        if not self.kinds:
+            return
+        counts = Counter(self.kinds.values())
+        kinds = (*_ORDER, "inherited")
+        yield "overflows: " + ", ".join(f"{counts[kind]:,} {kind}" for kind in kinds if counts[kind])
+        ordered = sorted(self.kinds, key=lambda id: (id.label, place(id)[0]))
+        for id in ordered if each else ():
+            kind = self.kinds[id]
+            if kind != "inherited":
+                # As msprobe names a call: without the direction, where that is forward.
+                called = id.name.removesuffix(".forward")
+                yield f"The {called} overflow is {'a normal' if kind == 'normal' else 'an abnormal'} overflow."
+        first = next((id for id in ordered if self.kinds[id] not in _HARMLESS), None)
+        if first is not None:
+            yield f"first {self.kinds[first]}: {first}"
+            frame = place(first)[1]
+            if frame is not None:
+                yield printable(f"  called at {frame.description}")
+
+
+def _rank(kind: str) -> int:
+    return _ORDER.index(kind) if kind in _ORDER else -1

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from pytest_probe.capture import live
+from pytest_probe.capture import program
 
 
 class Terminal(io.StringIO):
@@ -18,8 +18,8 @@ class Terminal(io.StringIO):
 
 def test_a_terminal_has_one_line_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    monkeypatch.setattr(live, "_SECOND", 0.01)
-    with live.displayed(lambda: "12 calls of 1 step, 3 MB; 0 s"):
+    monkeypatch.setattr(program, "_SECOND", 0.01)
+    with program.displayed(lambda: "12 calls of 1 step, 3 MB; 0 s"):
         time.sleep(0.3)
     text = terminal.getvalue()
     assert "pytest-probe: 12 calls of 1 step, 3 MB; 0 s\r" in text
@@ -29,6 +29,6 @@ def test_a_terminal_has_one_line_that_goes_away(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_log_has_none_in_the_first_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", log := io.StringIO())
-    with live.displayed(lambda: "12 calls"):
+    with program.displayed(lambda: "12 calls"):
         time.sleep(0.05)
     assert log.getvalue() == ""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_probe.check.parts import parts_of_case, spending
-from pytest_probe.reports.slowest import Slowest
+from pytest_probe.reports.tally import Slowest
 
 
 def test_a_part_inside_another_counts_for_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -469,7 +469,7 @@ class _Looked:
 
 
 class _Scan(Struct):
-    """All tensors of a case, piece after piece: those that are cut, and sums of the others. most: open places from
+    """All tensors of a case, piece after piece: what is cut, and sums of the others. most: open places from
     which on the scan is in vain. checked: the first piece that runs on the CPU as well, -1 for none."""
 
     looked: Mapping[str, _Looked]

@@ -16,7 +16,7 @@ from pytest_probe.check.pair_metrics import Difference, casts_exactly, differenc
 from pytest_probe.errors import RecordError
 from pytest_probe.inputs import StoredTensors
 from pytest_probe.model.dump import Call, Direction, Dump, Number, Record, TensorSpec, leaves, named_tensors
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, numpy_dtype
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_inexact, numpy_dtype
 from pytest_probe.numerics.scaled import SHARES
 from pytest_probe.system import archive
 
@@ -259,7 +259,7 @@ def _in_common(a: TensorSpec, b: TensorSpec) -> list[tuple[str, Number, Number]]
 
 def _roundoff(dtype: str) -> float:
     """That of sums in a dtype; integers' statistics are sums in float32 as well."""
-    own = float_format(dtype).roundoff if is_floating(dtype) or is_complex(dtype) else 0.0
+    own = float_format(dtype).roundoff if is_inexact(dtype) else 0.0
     return max(own, _SUMMED)
 
 

@@ -11,13 +11,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.features.asserts.by_check import cause_by_check, replacement
-from pytest_probe.features.asserts.explain import explain, held_dtype
+from pytest_probe.features.asserts.explain import cause_by_check, explain, held_dtype, replacement
 from pytest_probe.features.asserts.failed import FailedAssert
 from pytest_probe.features.asserts.measured import FACTOR, one_ulp, tolerance
 from pytest_probe.model.verdict import Diagnosis
 from pytest_probe.numerics.arrays import contiguous
-from pytest_probe.numerics.dtypes import AnyArray, Float64Array, is_complex, is_floating, widen
+from pytest_probe.numerics.dtypes import AnyArray, Float64Array, is_inexact, widen
 from pytest_probe.numerics.ulp import alike
 from pytest_probe.reports.terminal import count, element_lines, shape_text, wrap
 from pytest_probe.standards.diagnosis.failed_output import is_confined
@@ -63,7 +62,7 @@ def _lines(path: str, left: Any, right: Any, failed: FailedAssert, *, strict: bo
     step, (actual, expected) = _arrays((left, right), shapes)
     sides = []
     for name, shape, side in zip(("actual", "expected"), shapes, (actual, expected), strict=True):
-        if not side.size or not (side.dtype.kind in "biufc" or is_floating(side.dtype) or is_complex(side.dtype)):
+        if not side.size or not (side.dtype.kind in "biufc" or is_inexact(side.dtype)):
             return []
         held = held_dtype(side)
         numbers = "" if held == side.dtype else f" (of {held.name} numbers)"

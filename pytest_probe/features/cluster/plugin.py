@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
-from pytest_probe.errors import SettingsError
 from pytest_probe.features.cluster.controller import Cluster
 from pytest_probe.model.collective import RankPool
 from pytest_probe.option_types import Given, Type, missing_extra
-from pytest_probe.options import NAMED
 from pytest_probe.plugin.feature import Feature, Machines
 from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.plugin.xdist import is_worker
@@ -30,9 +26,6 @@ class Address(Type):
 
     def plain(self, value: tuple[str, str | None] | None) -> str | None:
         return None if value is None else ",resource=".join(filter(None, value))
-
-
-_OPTION = NAMED["cluster"].flag
 
 
 class OnCluster(Feature):
@@ -66,13 +59,3 @@ class OnCluster(Feature):
         """Processes of ranks on the cluster's devices."""
         assert self._cluster is not None
         return self._cluster.pool.ranks
-
-
-def refuse_workers(config: pytest.Config) -> None:
-    """Raises UsageError under -n."""
-    option = config.option
-    if option.probe_isolate:  # the settings refuse both
-        return
-    if getattr(option, "numprocesses", None) or getattr(option, "tx", None):
-        wanted = "-n starts processes on this machine, and a cluster has its own; leave one of the two out"
-        raise pytest.UsageError(str(SettingsError(_OPTION, option.probe_cluster or True, wanted)))

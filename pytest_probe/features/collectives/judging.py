@@ -20,7 +20,7 @@ from pytest_probe.numerics.dtypes import (
     AnyArray,
     dtype_name,
     is_complex,
-    is_floating,
+    is_inexact,
     numpy_dtype,
     round_to,
     widen,
@@ -247,7 +247,7 @@ def _bits(array: AnyArray) -> AnyArray:
 
 def _print(array: AnyArray) -> bytes:
     """Equal for equal bits; of NaN it does not count which."""
-    if is_floating(array.dtype) or is_complex(array.dtype):
+    if is_inexact(array.dtype):
         array = np.where(np.isnan(array), np.asarray(np.nan, array.dtype), array)
     return np.ascontiguousarray(array).tobytes()
 
@@ -279,7 +279,7 @@ def cause_of_sum(actual: AnyArray, addends: RankInputs, ranks: Sequence[int], ra
     other = next((place for place, each in enumerate(small.terms) if np.array_equal(some, each)), None)
     if other is not None and len({each.tobytes() for each in small.terms}) > 1:
         return f"it is what rank {ranks[other]} sent alone"
-    if not (is_floating(actual.dtype) or is_complex(actual.dtype)) or addends.exact:
+    if not is_inexact(actual.dtype) or addends.exact:
         return ""
     narrower = next(_narrower(some, small), "")
     if narrower or addends.reduction not in ("total", "average"):

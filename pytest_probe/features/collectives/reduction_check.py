@@ -15,9 +15,9 @@ from msgspec import Struct
 from pytest_probe.features.collectives.orders import orders, reference
 from pytest_probe.model.collective import Reduction
 from pytest_probe.model.verdict import Element, Metric
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_complex, is_floating, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_floating, is_inexact, widen
 from pytest_probe.numerics.noise_limits import ELEMENTWISE_LARGEST, ELEMENTWISE_RMS, SMALL_SAMPLE
-from pytest_probe.numerics.ulp import ulp, ulp_distance
+from pytest_probe.numerics.ulp import alike, ulp, ulp_distance
 
 # The roundings of a sum are few, as those of an elementwise API are: its limits hold, in units of what orders explain.
 _LARGEST, _RMS = ELEMENTWISE_LARGEST, ELEMENTWISE_RMS
@@ -52,7 +52,7 @@ class RankInputs(Struct, frozen=True):
     @property
     def exact(self) -> bool:
         """Has the operation one result?"""
-        floats = is_floating(self.dtype) or is_complex(self.dtype)
+        floats = is_inexact(self.dtype)
         return not floats or self.reduction in ("largest", "least")
 
     def at(self, places: AnyArray) -> RankInputs:
@@ -265,7 +265,7 @@ def order_of(actual: AnyArray, addends: RankInputs) -> str:
     whole: dict[str, bool] = {}
     ring: dict[str, BoolArray] = {}
     for name, each in orders(addends.at(places).terms, addends.reduction):
-        same = (each == wide) | (np.isnan(each) & np.isnan(wide))
+        same = alike(each, wide)
         whole[name] = whole.get(name, False) or bool(same.all())
         if name.startswith("ring"):
             ring[name] = ring.get(name, np.zeros(wide.shape, bool)) | same
@@ -278,7 +278,7 @@ def is_explained(actual: AnyArray, addends: RankInputs) -> bool:
     """Does an order of the addends give each of these elements?"""
     wide, found = widen(actual), np.zeros(actual.shape, bool)
     for _, each in orders(addends.terms, addends.reduction):
-        found |= (each == wide) | (np.isnan(each) & np.isnan(wide))
+        found |= alike(each, wide)
     return bool(found.all())
 
 

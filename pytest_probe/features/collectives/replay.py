@@ -1,27 +1,34 @@
-"""A recorded collective made again by processes of this machine, on stored inputs or on generated ones."""
+"""A collective that processes make: a recorded one made again, on stored inputs or on generated ones; and one of the
+user's own, which a test names and each rank calls with its own input."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.errors import RecordError, Unsupported
+from pytest_probe import frameworks
+from pytest_probe.check import Case, CaseOutcome
+from pytest_probe.errors import RecordError, SettingsError, Unsupported
 from pytest_probe.features.collectives.judging import STANDARD, exchange_verdicts, flat, skipped
 from pytest_probe.features.collectives.matching import ALONE, NOTHING, Match, Part
-from pytest_probe.features.collectives.processes import Processes, RanksFailed
+from pytest_probe.features.collectives.processes import LocalRanks, Processes, RanksFailed
 from pytest_probe.inputs.draws import RecordStreams
 from pytest_probe.inputs.generated import generate_in
-from pytest_probe.model.collective import Piece, RankCall
-from pytest_probe.model.dump import Dump
+from pytest_probe.model.collective import Collective, Piece, RankCall
+from pytest_probe.model.dump import Call, Dump, Record
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.numerics.dtypes import AnyArray
 
 # Words of backends that have no kernel for it.
 _UNSUPPORTED = ("not support", "unsupported", "not implemented", "Invalid scalar type", "Cannot use ReduceOp")
+_WHERE = "check_collective"
 
 
 class Replaying(Struct, frozen=True):
@@ -142,3 +149,67 @@ def _calls(match: Match, sent: Mapping[int, AnyArray]) -> tuple[tuple[int, ...],
             )
         )
     return ranks, calls
+
+
+class UserCollectives(Struct):
+    """The processes of a test run, on this machine: one set for each number of ranks and each backend. timeout: as of
+    Processes."""
+
+    timeout: float
+    started: dict[tuple[int, str], Processes]
+
+    def checked(
+        self,
+        function: Callable[..., Any],
+        reference: str,
+        inputs: Sequence[Any],
+        ranks: int | None,
+        backend: str,
+    ) -> list[CaseOutcome]:
+        """What the check of each rank leaves. Raises SettingsError for what cannot be checked."""
+        given = [frameworks.array_of(each) for each in inputs]
+        if len(given) < 2 or (ranks is not None and ranks != len(given)):
+            raise SettingsError(f"{_WHERE}: inputs", len(given), f"give one for each of {ranks or 'at least 2'} ranks")
+        if len({(each.dtype, each.shape) for each in given}) > 1:
+            kinds = "tensors of several shapes or dtypes"
+            raise SettingsError(f"{_WHERE}: inputs", kinds, "give all ranks one of each")
+        api = frameworks.collectives(frameworks.DEFAULT)
+        assert api is not None
+        if reference not in api.REFERENCES:
+            raise SettingsError(f"{_WHERE}: reference", reference, f"give one of {', '.join(api.REFERENCES)}")
+        kind, reduction = api.REFERENCES[reference]
+        place = _place(function)
+        name = place[2]
+        numbers = tuple(range(len(given)))
+        parts, call = dict[int, Part](), Call((), {}, None, None)
+        for rank in numbers:
+            record = Record(name, "", name, rank, b"", b"")
+            dump = Dump(Path(), frameworks.DEFAULT, "", "", (record,), lambda _: call, lambda _: ())
+            parts[rank] = Part(dump, record, Collective(name, kind, numbers, rank, reduction, 0))
+        calls = [RankCall(kind, reduction, len(given), 0, each, (), function=place) for each in given]
+        key = len(given), backend
+        processes = self.started.setdefault(key, Processes(LocalRanks(), *key, api.PROGRAM, self.timeout))
+        try:
+            received = [flat(each) for each in processes.make(calls)]
+            sent = {rank: each.reshape(-1) for rank, each in enumerate(given)}
+            found = exchange_verdicts(Match(parts), sent, dict(enumerate(received)))
+        except Unsupported as error:
+            found = dict.fromkeys(numbers, skipped(error))
+        except RanksFailed as error:
+            found = dict.fromkeys(numbers, Verdict("error", STANDARD, str(error), notes=tuple(error.stacks)))
+        return [CaseOutcome(Case(parts[rank].dump, parts[rank].record, "forward"), found[rank]) for rank in numbers]
+
+    def close(self) -> None:
+        for processes in self.started.values():
+            processes.close()
+
+
+def _place(function: Callable[..., Any]) -> tuple[str, str, str]:
+    """The file of a function, its module and its name there. Raises SettingsError where no other process finds it."""
+    name, file = getattr(function, "__qualname__", ""), None
+    if inspect.isfunction(function) and "<" not in name:
+        file = inspect.getsourcefile(function)
+    if file is None:
+        wanted = "give a function that stands in a module by itself: each rank imports it by its name"
+        raise SettingsError(f"{_WHERE}: function", name or repr(function), wanted)
+    return str(Path(file).resolve()), function.__module__, name

@@ -8,9 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pytest_probe.features.fuzz.drawn import DrawnCall, DrawnTensor
+from pytest_probe.features.fuzz.drawn import DrawnCall, DrawnTensor, fitted
 from pytest_probe.features.fuzz.regimes import RECORDED
-from pytest_probe.features.fuzz.scaled_sizes import fitted
 from pytest_probe.features.fuzz.templates import (
     Choice,
     DimOf,

@@ -15,9 +15,8 @@ from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
-from pytest_probe.features.fuzz.drawn import EXPANDED, LAYOUTS, DrawnCall, DrawnTensor
+from pytest_probe.features.fuzz.drawn import EXPANDED, LAYOUTS, DrawnCall, DrawnTensor, fitted
 from pytest_probe.features.fuzz.regimes import FEW_NUMBERS, MIXED, RECORDED, REGIMES
-from pytest_probe.features.fuzz.scaled_sizes import fitted
 from pytest_probe.features.fuzz.templates import Choice, DimOf, Key, SizeOf, Template, TensorSlot
 from pytest_probe.frameworks.python.binding import works_in_place
 from pytest_probe.inputs.generated import kind_of

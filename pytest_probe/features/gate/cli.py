@@ -9,8 +9,7 @@ from typing import Any
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.gate.baseline import Baseline, Header, comparable, differences
-from pytest_probe.features.gate.gate import Gate
-from pytest_probe.features.gate.report import COUNTED
+from pytest_probe.features.gate.gate import COUNTED, Gate
 from pytest_probe.model.baseline import Compared
 from pytest_probe.system.text import printable
 

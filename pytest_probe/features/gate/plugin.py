@@ -25,8 +25,7 @@ from pytest_probe.features.gate.baseline import (
     differences,
     signature,
 )
-from pytest_probe.features.gate.gate import Gate
-from pytest_probe.features.gate.report import HEADINGS, SHORT, GateTally, table
+from pytest_probe.features.gate.gate import HEADINGS, SHORT, Gate, GateTally, table
 from pytest_probe.features.gate.update import BaselineWriteError, changes, check_writable, write
 from pytest_probe.model.baseline import Compared, KeptCase
 from pytest_probe.model.case import Case

@@ -21,7 +21,7 @@ from pytest_probe.model.details import Details, OperandPlot, Plots, limit_share
 from pytest_probe.model.result import Result
 from pytest_probe.model.scaled_product import operands
 from pytest_probe.model.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict
-from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, is_packed, unpacked
+from pytest_probe.numerics.dtypes import AnyArray, is_inexact, is_packed, unpacked
 from pytest_probe.numerics.error_plots import LEAST_OF_ALL, error_map, errors_of, histogram, points, sample
 from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.item_verdict import ItemVerdict
@@ -85,7 +85,7 @@ def plots_of(checked: CaseOutcome, verdict: Verdict) -> Plots | None:
     with np.errstate(all="ignore"):
         taken = sample(actual, expected)
         errors = errors_of(*taken)
-        measured = is_floating(actual.dtype) or is_complex(actual.dtype)
+        measured = is_inexact(actual.dtype)
         return Plots(
             worst.name,
             worst.noise_ratios,
@@ -113,7 +113,7 @@ def _array(value: Any) -> AnyArray | None:
         return None
     if is_packed(value):
         return unpacked(value)
-    numeric = is_floating(value.dtype) or is_complex(value.dtype) or value.dtype.kind in "biu"
+    numeric = is_inexact(value.dtype) or value.dtype.kind in "biu"
     return value if numeric else None
 
 
@@ -197,7 +197,6 @@ class ShownInDetail:
 
 def details_of(checked: CaseOutcome, verdict: Verdict, command: str, digits: Iterable[Digits] = ()) -> Details:
     """What is shown of a case: its verdict may have been changed since it was checked."""
-    from pytest_probe.features.html.plugin import arguments_of, operands_of, plots_of
     from pytest_probe.records import user_frame
 
     case = checked.case

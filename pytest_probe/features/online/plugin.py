@@ -315,14 +315,6 @@ class Online(Feature):
             shutil.rmtree(self._private / "calls" if kept else self._private, ignore_errors=True)
 
 
-def refuse_workers(config: pytest.Config) -> None:
-    """Raises UsageError under -n."""
-    option = config.option
-    if getattr(option, "numprocesses", None) or getattr(option, "tx", None):
-        wanted = "one process judges calls as they come; several can listen at one shared folder; leave -n out"
-        raise pytest.UsageError(str(SettingsError(_OPTION, option.probe_listen, wanted)))
-
-
 def _opened(probe: ProcessSession, private: Path) -> FolderSource:
     """Raises SettingsError."""
     assert probe.settings.listen is not None

@@ -80,7 +80,7 @@ class Receiver(FolderSource):
         self._most = _TENSORS * limit
         self._keys = keys
         self.programs = self._earlier()
-        # Bytes of messages that are not whole yet, the first begun first, and of those that wait to be judged; how
+        # Bytes of messages that are not whole yet, the first begun first, and of messages that wait to be judged; how
         # many messages came or were judged.
         self._coming: dict[str, int] = {}
         self._waiting = sum(sum(each.unjudged.values()) for each in self.programs.values())

@@ -12,7 +12,7 @@ from pytest_probe.check.call_again import DifferingOutput, Results, kept, output
 from pytest_probe.errors import DeviceRaised, UnknownAPI
 from pytest_probe.features.relations.table import Call, Found, Relation, left_out, of_methods, of_out
 from pytest_probe.model.run import Leaf, Run, Wanted, with_leaves, with_value
-from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
+from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_inexact
 from pytest_probe.user_errors import first_line, guarded
 
 _FIRST, _OUTPUT, _OUT = "input.0", "output.0", "kwargs.out"
@@ -134,7 +134,7 @@ class Out(Relation):
 
 def _full(like: AnyArray) -> AnyArray:
     """What is not written shows."""
-    floating = is_floating(like.dtype) or is_complex(like.dtype)
+    floating = is_inexact(like.dtype)
     return np.full_like(like, np.nan) if floating else np.ones_like(like)
 
 

@@ -19,7 +19,7 @@ from pytest_probe.features.relations.table import Call, Found, Relation, left_ou
 from pytest_probe.inputs.memory import contiguous_strides
 from pytest_probe.model.run import with_leaves
 from pytest_probe.model.verdict import OutputVerdict
-from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
+from pytest_probe.numerics.dtypes import AnyArray, is_inexact
 
 # How long the other stream works, in milliseconds.
 _BUSY = (4, 32, 256)
@@ -35,7 +35,7 @@ class Layout(Relation):
 
     def find(self, call: Call) -> Found:
         arrays = {name: leaf.array for name, leaf in call.leaves.items() if leaf.array.size > 1}
-        inexact = {name for name, array in arrays.items() if is_floating(array.dtype) or is_complex(array.dtype)}
+        inexact = {name for name, array in arrays.items() if is_inexact(array.dtype)}
         floats = {name: leaf for name, leaf in call.leaves.items() if name in inexact}
         if not floats:
             left_out("no floating argument has two elements")

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from pytest_probe.check.call_again import DifferingOutput, Results, kept
 from pytest_probe.features.relations.table import Call, Found, Relation, left_out
 from pytest_probe.frameworks.base import Zones
-from pytest_probe.numerics.dtypes import is_complex, is_floating
+from pytest_probe.numerics.dtypes import is_inexact
 from pytest_probe.user_errors import allowing_refusal
 
 # What memory is full of, in turn. A maximum passes over NaN, and a sum over nothing.
@@ -196,7 +196,7 @@ class Again(Relation):
             # The numbers of each floating tensor in other places.
             others = dict(call.leaves)
             for name, leaf in others.items():
-                if is_floating(leaf.array.dtype) or is_complex(leaf.array.dtype):
+                if is_inexact(leaf.array.dtype):
                     array = np.roll(leaf.array, 1 + leaf.array.size // 2) * leaf.array.dtype.type(0.5)
                     others[name] = replace(leaf, array=array)
             call.results(others, placing=first)

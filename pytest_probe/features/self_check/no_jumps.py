@@ -15,7 +15,7 @@ from pytest_probe.inputs.draws import RandomStreams
 from pytest_probe.model.run import Leaf
 from pytest_probe.model.verdict import Element, Metric, OutputVerdict
 from pytest_probe.numerics.allowed_scale import root_mean_square
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_complex, is_floating, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_complex, is_floating, is_inexact, widen
 from pytest_probe.numerics.statistics import stable_order
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.options import SELF
@@ -59,7 +59,7 @@ def steps(call: Call, seed: int, *, has_reference: bool) -> OutputVerdict:
         return _verdict("skip", "the function has steps of its own")
     bound = call.replay.reference.bound
     labels = frozenset(bound.paths[name] for name in details(classes, "labels") if name in bound.paths)
-    base = {name: value for name, value in call.base.items() if is_floating(value.dtype) or is_complex(value.dtype)}
+    base = {name: value for name, value in call.base.items() if is_inexact(value.dtype)}
     if not base:
         return _verdict("skip", "the call gives no floating numbers")
     moved = {step: _moved(call, seed, step, labels) for step in STEPS}

@@ -10,7 +10,7 @@ import numpy as np
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import Detects
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, round_to, widen
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_floating, is_inexact, round_to, widen
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
@@ -33,7 +33,7 @@ class Output:
     def __init__(self, comparison: Comparison, detects: Detects | None, before: AnyArray | None) -> None:
         self.comparison, self.detects, self.before = comparison, detects, before
         self.actual, self.shape = comparison.actual, comparison.actual.shape
-        self.floats = is_floating(self.actual.dtype) or is_complex(self.actual.dtype)
+        self.floats = is_inexact(self.actual.dtype)
 
     @cached_property
     def exact(self) -> AnyArray:

@@ -21,7 +21,7 @@ from pytest_probe.errors import HookFailed
 from pytest_probe.features.sensitivity.faults import COARSE, SCALE, SCALE_ERROR, Output, spoiled
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import SENSITIVITY, STRONG, WEAK, Answer
-from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
+from pytest_probe.numerics.dtypes import AnyArray, is_inexact
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.item_verdict import ItemVerdict
 from pytest_probe.plugin.reporting import Reporting
@@ -99,7 +99,7 @@ def _weak(asked: Sequence[Comparison], sides: OutputPairs) -> str:
     arrays = {name: leaf.array for name, leaf in sides.replay.reference.leaves.items()}
     arguments = [Extremes.of_array(name, array) for name, array in arrays.items()]
     incoming = [Extremes.of_array(f"incoming gradient {name}", value) for name, value in sides.replay.incoming.items()]
-    floats = [each for each in asked if _is_float(each.actual)]
+    floats = [each for each in asked if is_inexact(each.actual.dtype)]
     outputs = [Extremes.of_array(each.name, each.expected) for each in floats]
     if outputs and all(each.constant for each in outputs):
         # Other values for all arguments that are no integers: numbers that most functions take, half of a mask.
@@ -108,7 +108,7 @@ def _weak(asked: Sequence[Comparison], sides: OutputPairs) -> str:
         for name, value in given.items():
             if value.dtype.kind == "b":
                 others[name] = random.random(value.shape) < 0.5
-            elif _is_float(value):
+            elif is_inexact(value.dtype):
                 others[name] = random.uniform(0.25, 0.75, value.shape).astype(value.dtype)
         varied = [each.evidence.with_arguments(others) for each in floats]
         again = [Extremes.of_array("", values) for values in varied if values is not None]
@@ -132,10 +132,6 @@ def _weak(asked: Sequence[Comparison], sides: OutputPairs) -> str:
     return one_choice(arguments, choosing(call, signatures.bind(reference.candidate.api, call.args, call.kwargs)))
 
 
-def _is_float(values: AnyArray) -> bool:
-    return is_floating(values.dtype) or is_complex(values.dtype)
-
-
 # APIs that are named.
 _APIS = 5
 
@@ -143,8 +139,6 @@ _APIS = 5
 class SensitivityOfPasses(Feature):
     @cached_property
     def _spoiling(self) -> Spoiling:
-        from pytest_probe.features.sensitivity.plugin import Spoiling
-
         return Spoiling(self.probe.checker)
 
     def judge(self, judged: ItemVerdict) -> None:

@@ -1,7 +1,9 @@
-"""The runs of several shards read, checked and joined, and their junit file, with the names that pytest's own has."""
+"""`pytest-probe merge`: the runs of several shards read, checked and joined into one, and their junit file, with the
+names that pytest's own has."""
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -10,14 +12,18 @@ from typing import Any, TypeAlias
 from xml.etree import ElementTree
 
 from pytest_probe.errors import SettingsError
+from pytest_probe.export.files import write_files
 from pytest_probe.features.shard.plugin import MOST_PARTS, shard_of
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import SEVERITY
 from pytest_probe.reports import junit
+from pytest_probe.reports.answers import Answers
 from pytest_probe.reports.groups import Groups
 from pytest_probe.reports.result_set import RunFolder
 from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, differences, read_results, refused
 from pytest_probe.reports.selected import ITEMS, SelectedItem, id_list, selected_in, write_items
+from pytest_probe.reports.tally import Tally
+from pytest_probe.reports.terminal import WIDTH, group_lines, summary_lines
 from pytest_probe.system.decoding import to_json
 from pytest_probe.system.files import replacing
 from pytest_probe.system.text import printable
@@ -27,6 +33,8 @@ _COMMAND = "merge"
 _NOTHING = 5
 # The node id of an item, and a result of it.
 _Named: TypeAlias = tuple[str, Result]
+# The exit status of a run in which something failed, as of pytest.
+_FAILED = 1
 
 
 class Shard(RunFolder, frozen=True):
@@ -220,3 +228,45 @@ def fails(result: Result, *, strict: bool) -> bool:
 def _reason(result: Result) -> str:
     outputs = [f"{output.name}: {output.reason}" for output in result.outputs if output.verdict == result.verdict]
     return result.reason or "\n".join(outputs) or result.verdict
+
+
+def add_parser(commands: Any) -> None:
+    """Register the command with argparse."""
+    parser = commands.add_parser(
+        "merge",
+        help="join the results of the shards of a run",
+        description="Join folders of --probe-out, one for each shard of --probe-shard: results.jsonl, run.json and the "
+        "CSV files are those of one run without shards. Tensors of --probe-save stay where they are; summary.md and "
+        "compare_result_*.csv are not written, since they hold what a run reads of the dumps.",
+        epilog="exit status: 0, 1 where a case failed or a shard's run did, 2 where an argument cannot be used",
+    )
+    parser.add_argument("folders", metavar="DIR", type=Path, nargs="+", help="the folder of one shard")
+    parser.add_argument("-o", "--out", metavar="DIR", type=Path, required=True, help="folder for the results of all")
+    parser.add_argument("--junit", metavar="FILE", type=Path, help="write one junit file of all cases")
+    parser.add_argument("--partial", action="store_true", help="some shards may be missing, or have ended early")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The exit status. Raises SettingsError."""
+    shards = sorted(map(Shard.at, arguments.folders), key=lambda shard: shard.number)
+    check(shards, partial=arguments.partial)
+    found = joined(shards)
+    results = [result for _, result in found]
+    whole = run_of(shards, results)
+    write(arguments.out, whole, items_of(shards), results)
+    strict = bool(whole["settings"]["strict"])
+    tally, answers = Tally(), Answers()
+    for result in results:
+        tally.add(result)
+        answers.add(result)
+    with refused("--out", arguments.out, "it cannot be written to: {error.strerror}"):
+        write_files(arguments.out, whole["settings"])
+    if arguments.junit is not None:
+        with refused("--junit", arguments.junit, "it cannot be written: {error.strerror}"):
+            write_junit(arguments.junit, ((item.node, result) for item, result in found), tally.groups, strict=strict)
+    lines = [*summary_lines(tally, not_run=whole["not_run"]), *answers.lines(WIDTH), *group_lines(tally)]
+    if any(result.against is not None and result.against.rows for result in results):
+        lines.append("compare_result_*.csv are not written: they hold stacks, and merge reads no dump")
+    print(printable("\n".join(lines)))
+    return _FAILED if whole["exit_status"] or any(fails(result, strict=strict) for result in results) else 0

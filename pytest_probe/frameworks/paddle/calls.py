@@ -28,7 +28,7 @@ from pytest_probe.frameworks.python.calls import Binder, BoundTensors, PythonCal
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, SizeSpec
 from pytest_probe.model.run import Array, Device, Layout, Leaf, Wanted, Way
 from pytest_probe.numerics.arrays import layout
-from pytest_probe.numerics.dtypes import is_complex, is_floating, widen
+from pytest_probe.numerics.dtypes import is_complex, is_floating, is_inexact, widen
 
 
 def _layouts(device: Device | None) -> Callable[[Any], Layout]:
@@ -79,7 +79,7 @@ class PaddleBinder(Binder):
     def _array(self, array: np.ndarray) -> np.ndarray:
         """The values of an argument in the dtype of the run."""
         name = array.dtype.name
-        if self.way.device is not None or not (is_floating(array.dtype) or is_complex(array.dtype)):
+        if self.way.device is not None or not is_inexact(array.dtype):
             return array
         return np.asarray(widen(array).astype(self._dtype(name), copy=False))
 

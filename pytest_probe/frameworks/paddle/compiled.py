@@ -11,9 +11,8 @@ from typing import Any
 import paddle
 
 from pytest_probe.errors import NotCompilable, ProbeError, SettingsError
-from pytest_probe.frameworks.base import Compile
+from pytest_probe.frameworks.compilers import Compile, CompiledFunction, PythonCompiler
 from pytest_probe.frameworks.paddle.arrays import to_array
-from pytest_probe.frameworks.python.compiled import Compiled, PythonCompiler
 from pytest_probe.system.text import suggestion
 from pytest_probe.user_errors import message_of
 
@@ -40,23 +39,15 @@ class PaddleCompiler(PythonCompiler):
 
     def __init__(self, name: str, compile: Compile | None, *, dynamic: bool) -> None:
         """Raises SettingsError."""
-        super().__init__()
+        super().__init__(compile)
         known = names()
         if compile is None and name not in known:
             wanted = f"Paddle has {', '.join(known)}{suggestion(known, name)}"
             raise SettingsError("--probe-compile", name, wanted)
-        self._name, self._compile = name, compile
+        self._name = name
         self._graphs, self._seconds = 0, 0.0
 
-    def compiled(self, function: Callable[..., Any]) -> Compiled:
-        found = Compiled(function)
-
-        def call(args: list[Any], kwargs: dict[str, Any]) -> Any:
-            return function(*args, **kwargs)
-
-        if self._compile is not None:
-            found.call = found.counting(self._compile(call))
-            return found
+    def compiled(self, found: CompiledFunction, call: Callable[..., Any]) -> Callable[..., Any]:
         backend = "CINN" if self._name == CINN else None
         static = paddle.jit.to_static(call, full_graph=True, backend=backend)
 
@@ -70,8 +61,7 @@ class PaddleCompiler(PythonCompiler):
             found.runs += len(static.program_cache) > 0 and any(True for _ in self._tensors(result))
             return result
 
-        found.call = run
-        return found
+        return run
 
     def tensor_kind(self, value: Any) -> object:
         return tuple(value.shape), str(value.dtype), tuple(value.strides), value.stop_gradient, str(value.place)

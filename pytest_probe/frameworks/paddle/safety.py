@@ -59,16 +59,10 @@ _DTYPES: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def _array(bound: BoundCall, name: str) -> np.ndarray | None:
-    """The tensor that an argument is, None for anything else."""
-    value = bound.argument(name)
-    return value.array if isinstance(value, Leaf) else None
-
-
 def _arrays(bound: BoundCall, names: Iterable[str]) -> Iterator[tuple[str, np.ndarray]]:
     """Those of these arguments that are tensors, by name."""
     for name in names:
-        array = _array(bound, name)
+        array = bound.array(name)
         if array is not None:
             yield name, array
 
@@ -104,7 +98,7 @@ def _outside(name: str, array: np.ndarray | None, low: int, high: int, kind: str
 
 
 def _regions(bound: BoundCall) -> Iterator[str]:
-    data, boxes, counts = (_array(bound, name) for name in ("input", "boxes", "boxes_num"))
+    data, boxes, counts = (bound.array(name) for name in ("input", "boxes", "boxes_num"))
     if data is None or boxes is None or counts is None or not data.ndim:
         return
     total = counts.sum()
@@ -118,7 +112,7 @@ def _regions(bound: BoundCall) -> Iterator[str]:
 
 
 def _segments(bound: BoundCall) -> Iterator[str]:
-    rows, ids = _array(bound, "input"), _array(bound, "segment_ids")
+    rows, ids = bound.array("input"), bound.array("segment_ids")
     if rows is None or ids is None:
         return
     if ids.ndim != 1 or ids.shape != rows.shape[:1] or not ids.size:
@@ -128,7 +122,7 @@ def _segments(bound: BoundCall) -> Iterator[str]:
 
 
 def _nodes(bound: BoundCall) -> Iterator[str]:
-    rows = _array(bound, "input")
+    rows = bound.array("input")
     for name, index in _arrays(bound, ("src_index", "dst_index")):
         if rows is not None and rows.ndim:
             yield from _outside(name, index, 0, len(rows) - 1, "rows")
@@ -138,16 +132,16 @@ def _tree(bound: BoundCall) -> Iterator[str]:
     """hsigmoid_loss(input, label, num_classes, weight, bias, path_table, path_code)."""
     if bound.argument("is_sparse"):
         yield "is_sparse, whose gradient reads rows that are not there, expected False"
-    rows, classes = _array(bound, "weight"), bound.argument("num_classes")
+    rows, classes = bound.array("weight"), bound.argument("num_classes")
     if isinstance(classes, int):
-        yield from _outside("labels", _array(bound, "target"), 0, classes - 1, "classes")
+        yield from _outside("labels", bound.array("target"), 0, classes - 1, "classes")
     if rows is not None and rows.ndim:
-        yield from _outside("path_table", _array(bound, "path_table"), -1, len(rows) - 1, "rows")
+        yield from _outside("path_table", bound.array("path_table"), -1, len(rows) - 1, "rows")
 
 
 def _lengths(bound: BoundCall) -> Iterator[str]:
-    scores, labels = _array(bound, "log_probs"), _array(bound, "targets")
-    lengths, steps = _array(bound, "target_lengths"), _array(bound, "input_lengths")
+    scores, labels = bound.array("log_probs"), bound.array("targets")
+    lengths, steps = bound.array("target_lengths"), bound.array("input_lengths")
     if scores is None or labels is None or lengths is None or steps is None or scores.ndim < 2 or not labels.ndim:
         return
     if any(array.shape[:1] != scores.shape[1:2] for array in (labels, lengths, steps)):
@@ -161,15 +155,15 @@ def _lengths(bound: BoundCall) -> Iterator[str]:
 
 
 def _grid(bound: BoundCall) -> Iterator[str]:
-    size = _array(bound, "size")
+    size = bound.array("size")
     if size is not None and (size.shape not in ((4,), (5,)) or (size < 1).any()):
         yield f"out_shape of {size.tolist()}, expected 4 or 5 sizes"
 
 
 def _alignments(bound: BoundCall) -> Iterator[str]:
     """rnnt_loss(input, label, input_lengths, label_lengths): scores of (batch, steps, labels and a blank, classes)."""
-    scores, labels = _array(bound, "input"), _array(bound, "target")
-    steps, lengths = _array(bound, "input_lengths"), _array(bound, "target_lengths")
+    scores, labels = bound.array("input"), bound.array("target")
+    steps, lengths = bound.array("input_lengths"), bound.array("target_lengths")
     if scores is None or labels is None or steps is None or lengths is None or scores.ndim != 4:
         return
     batch, most, rows, classes = scores.shape
@@ -183,7 +177,7 @@ def _alignments(bound: BoundCall) -> Iterator[str]:
 
 def _graph(bound: BoundCall) -> Iterator[str]:
     """Neighbours of nodes in a graph of which colptr says where each node's begin in row."""
-    rows, starts, nodes = (_array(bound, name) for name in ("input", "colptr", "input_nodes"))
+    rows, starts, nodes = (bound.array(name) for name in ("input", "colptr", "input_nodes"))
     if rows is None or starts is None or nodes is None:
         return
     if not starts.size or starts.ravel()[0] != 0 or (np.diff(starts.ravel()) < 0).any() or starts.max() > rows.size:
@@ -193,7 +187,7 @@ def _graph(bound: BoundCall) -> Iterator[str]:
 
 def _strided(bound: BoundCall) -> Iterator[str]:
     """as_strided(x, shape, stride, offset=0), whose view is not checked against the memory of x."""
-    data = _array(bound, "input")
+    data = bound.array("input")
     shape, stride, offset = (_value_at(bound, name, at) for at, name in enumerate(("shape", "stride", "offset"), 1))
     offset = offset or 0
     if data is None or not (
@@ -215,7 +209,7 @@ def _numbers(bound: BoundCall) -> Iterator[str]:
 
 def _windows(bound: BoundCall) -> Iterator[str]:
     """Tensor.unfold(axis, size, step), whose view is not checked against its memory."""
-    data = _array(bound, "input")
+    data = bound.array("input")
     axis, size, step = (_value_at(bound, name, at) for at, name in enumerate(("axis", "size", "step"), 1))
     if data is None or bound.api.endswith("functional.unfold"):
         return
@@ -239,14 +233,14 @@ def _drawn(bound: BoundCall) -> Iterator[str]:
 
 
 def _diagonal(bound: BoundCall) -> Iterator[str]:
-    data = _array(bound, "input")
+    data = bound.array("input")
     if data is not None and data.ndim < 2:
         yield f"a tensor of {list(data.shape)}, expected one of two dimensions or more"
 
 
 def _parts(bound: BoundCall) -> Iterator[str]:
     """unbind(x, axis), unstack(x, axis)."""
-    data, axis = _array(bound, "input"), _value_at(bound, "axis", 1) or 0
+    data, axis = bound.array("input"), _value_at(bound, "axis", 1) or 0
     if data is not None and not (isinstance(axis, int) and -data.ndim <= axis < data.ndim):
         yield f"dimension {axis} of a tensor of {list(data.shape)}"
 
@@ -254,7 +248,7 @@ def _parts(bound: BoundCall) -> Iterator[str]:
 def _rest(bound: BoundCall) -> Iterator[str]:
     """remainder(x, y) of integers: a divisor of 0 ends an accelerator's context, and the processor refuses a division
     whose quotient has no place."""
-    data, divisor = _array(bound, "input"), bound.argument("other")
+    data, divisor = bound.array("input"), bound.argument("other")
     divisors = divisor.array if isinstance(divisor, Leaf) else np.asarray(divisor if isinstance(divisor, int) else 0.0)
     if data is None or data.dtype.kind not in "iu" or divisors.dtype.kind not in "iu":
         return
@@ -265,14 +259,14 @@ def _rest(bound: BoundCall) -> Iterator[str]:
 
 
 def _expanded(bound: BoundCall) -> Iterator[str]:
-    data = _array(bound, "input")
+    data = bound.array("input")
     if data is not None and not data.size:
         yield f"a tensor of {list(data.shape)}, expected one with elements"
 
 
 def _transformed(bound: BoundCall) -> Iterator[str]:
     """fftn(x, s, axes) over no dimension."""
-    data = _array(bound, "input")
+    data = bound.array("input")
     if (data is not None and not data.ndim) or [] in (_value_at(bound, "s", 1), _value_at(bound, "axes", 2)):
         yield "a transform over no dimension"
 
@@ -286,7 +280,7 @@ def _pieces(bound: BoundCall) -> Iterator[str]:
 
 def _new_dimensions(bound: BoundCall) -> Iterator[str]:
     """unsqueeze(x, axis)."""
-    data, dims = _array(bound, "input"), _value_at(bound, "axis", 1)
+    data, dims = bound.array("input"), _value_at(bound, "axis", 1)
     chosen = list(dims) if isinstance(dims, (list, tuple)) else [dims]
     if data is not None:
         rank = data.ndim + len(chosen)
@@ -296,7 +290,7 @@ def _new_dimensions(bound: BoundCall) -> Iterator[str]:
 
 def _elements(bound: BoundCall) -> Iterator[str]:
     """x[index] with indices in tensors or lists, which select along the first dimensions, one each."""
-    data, index = _array(bound, "input"), bound.argument("index")
+    data, index = bound.array("input"), bound.argument("index")
     if data is None:
         return
     for extent, part in zip(data.shape, index if isinstance(index, tuple) else (index,), strict=False):
@@ -311,7 +305,7 @@ def _elements(bound: BoundCall) -> Iterator[str]:
 
 def _whole_indices(bound: BoundCall) -> Iterator[str]:
     """take_along_axis(x, indices, axis), whose kernel writes nothing for indices of another dtype."""
-    indices = _array(bound, "indices")
+    indices = bound.array("indices")
     if indices is not None and indices.dtype.kind not in "iu":
         yield f"indices of {indices.dtype.name}, expected int32 or int64"
 
@@ -323,7 +317,7 @@ def _half_of_qr(bound: BoundCall) -> Iterator[str]:
 
 def _of_nothing(bound: BoundCall) -> Iterator[str]:
     """The largest of no values is memory as it was found, and of the most frequent one the process ends."""
-    data, dims = _array(bound, "input"), bound.argument("dim")
+    data, dims = bound.array("input"), bound.argument("dim")
     if data is None or data.size:
         return
     chosen = range(data.ndim) if dims is None or dims == [] else dims if isinstance(dims, (list, tuple)) else [dims]
@@ -334,14 +328,14 @@ def _of_nothing(bound: BoundCall) -> Iterator[str]:
 
 def _kernel_of_nothing(bound: BoundCall) -> Iterator[str]:
     """The gradient of a convolution with no channels is memory as it was found."""
-    data, weight = _array(bound, "input"), _array(bound, "weight")
+    data, weight = bound.array("input"), bound.array("weight")
     if data is not None and weight is not None and data.size and not weight.size:
         yield f"a weight of {list(weight.shape)} for an input of {list(data.shape)}"
 
 
 def _row(bound: BoundCall) -> Iterator[str]:
     """select_scatter(x, values, axis, index)."""
-    data, dim, index = _array(bound, "input"), bound.argument("dim"), bound.argument("index")
+    data, dim, index = bound.array("input"), bound.argument("dim"), bound.argument("index")
     if data is not None and isinstance(dim, int) and isinstance(index, int) and -data.ndim <= dim < data.ndim:
         yield from _outside("index", np.asarray(index), -data.shape[dim], data.shape[dim] - 1)
 
@@ -361,7 +355,7 @@ _FLAGS = {"multi_precision": "master_param", "amsgrad": "moment2_max", "centered
 def _stepped(bound: BoundCall) -> Iterator[str]:
     """A step of an optimizer's: moments are as the parameter, rates single numbers, and what a flag asks for is
     there."""
-    whole = _array(bound, "param")
+    whole = bound.array("param")
     if whole is None:
         yield "no parameter"
         return
@@ -376,7 +370,7 @@ def _stepped(bound: BoundCall) -> Iterator[str]:
         if array.size != 2:
             yield f"{name} of {list(array.shape)}, expected two numbers"
     for flag, name in _FLAGS.items():
-        if bound.argument(flag) and _array(bound, name) is None:
+        if bound.argument(flag) and bound.array(name) is None:
             yield f"{flag} without {name}"
 
 
@@ -399,7 +393,7 @@ _GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 def _recurrent(bound: BoundCall) -> Iterator[str]:
     """rnn(x, states, weights, lengths, ...): of each layer and direction the weights of input and state, then of each
     the biases."""
-    data, mode, layers, hidden = (_array(bound, "input"), *map(bound.argument, ("mode", "num_layers", "hidden_size")))
+    data, mode, layers, hidden = (bound.array("input"), *map(bound.argument, ("mode", "num_layers", "hidden_size")))
     if data is None or data.ndim != 3 or not data.size or mode not in [*_GATES] or not _are_sizes([layers, hidden]):
         yield "arguments that are none of a recurrent layer"
         return
@@ -416,7 +410,7 @@ def _recurrent(bound: BoundCall) -> Iterator[str]:
     found = [_shape(weight) for weight in _listed(bound, "weights") or ()]
     if found != wanted + [(rows,)] * len(wanted) or bound.argument("input_size") != data.shape[2]:
         yield f"weights of {found}"
-    lengths = _array(bound, "lengths")
+    lengths = bound.array("lengths")
     if lengths is not None and (
         lengths.dtype not in (np.int32, np.int64)
         or lengths.shape != data.shape[1:2]

@@ -7,10 +7,9 @@ from __future__ import annotations
 import dataclasses
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from itertools import cycle, islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -259,14 +258,29 @@ class PythonCalls(ABC):
         arguments, way, wanted = call.arguments, call.way, call.wanted
         bounds = [self.bind(arguments.args, arguments.kwargs, way, wanted) for _ in range(call.sets)]
         if call.incoming is None:
+            assert way.device is not None
+            make = way.device.call
+
+            def fresh(value: Any, name: str) -> Any:
+                return self.fresh(value) if name in call.writes else value
+
+            def forward(bound: BoundTensors) -> Callable[[], object]:
+                trees: tuple[Any, Any] = bound.args, bound.kwargs
+                if call.writes:
+                    trees = map_tree(bound.args, "input", fresh), map_tree(bound.kwargs, "kwargs", fresh)
+                return partial(make, call.function, *trees)
+
             with self.surroundings(way, self.records(wanted)):
-                yield _Forward(call, bounds, self.fresh)
+                yield Repeated(bounds, forward, lambda bound: partial(make, _nothing, bound.args, bound.kwargs))
             return
         seed = self.seeding(call)
         with self.surroundings(way, grad=True):
+            # Their graphs stay.
             graphs = [self._graph(call, bound, seed) for bound in bounds]
         with self.surroundings(replace(way, autocast=""), grad=False):
-            yield _Backward(graphs, self.backward_again)
+            yield Repeated(
+                graphs, lambda graph: partial(self.backward_again, *graph), lambda graph: partial(_nothing, *graph)
+            )
 
     def _graph(self, call: MeasuredCall, bound: BoundTensors, seed: Callable[[str, Any], Any]) -> tuple[list[Any], ...]:
         """Outputs, arguments and incoming gradients of one forward run."""
@@ -339,43 +353,3 @@ class PythonCalls(ABC):
 
 def _nothing(*args: object, **kwargs: object) -> None:
     """What is called where the time of calling alone is measured."""
-
-
-class _Forward:
-    """The calls of a forward. fresh gives a copy of a tensor, and anything else as it is."""
-
-    def __init__(self, call: MeasuredCall, bounds: Collection[Bound], fresh: Callable[[Any], Any]) -> None:
-        assert call.way.device is not None
-        self._function, self._make, self._writes = call.function, call.way.device.call, call.writes
-        self._bounds = cycle(bounds)
-        self._copied = fresh
-
-    def ready(self, number: int) -> Sequence[Callable[[], object]]:
-        return [self._on(self._function, bound) for bound in islice(self._bounds, number)]
-
-    def empty(self, number: int) -> Sequence[Callable[[], object]]:
-        return [partial(self._make, _nothing, bound.args, bound.kwargs) for bound in islice(self._bounds, number)]
-
-    def _on(self, function: Callable[..., Any], bound: Bound) -> Callable[[], object]:
-        if not self._writes:
-            return partial(self._make, function, bound.args, bound.kwargs)
-        args = map_tree(bound.args, "input", self._fresh)
-        return partial(self._make, function, args, map_tree(bound.kwargs, "kwargs", self._fresh))
-
-    def _fresh(self, value: Any, name: str) -> Any:
-        return self._copied(value) if name in self._writes else value
-
-
-class _Backward:
-    """The calls for the gradients of forward runs, whose graphs stay: each has its outputs, arguments and incoming
-    gradients, which gradients takes."""
-
-    def __init__(self, graphs: Collection[tuple[Any, ...]], gradients: Callable[..., object]) -> None:
-        self._graphs = cycle(graphs)
-        self._gradients = gradients
-
-    def ready(self, number: int) -> Sequence[Callable[[], object]]:
-        return [partial(self._gradients, *graph) for graph in islice(self._graphs, number)]
-
-    def empty(self, number: int) -> Sequence[Callable[[], object]]:
-        return [partial(_nothing, *graph) for graph in islice(self._graphs, number)]

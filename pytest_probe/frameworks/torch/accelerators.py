@@ -42,9 +42,9 @@ def accelerator_kernel(
         return functools.partial(attention.flash_backward, **steps)
     if func is _ATEN.convolution.default:
         return functools.partial(_convolution_elsewhere, rounded)
-    known = atomic_sums(dtype, order).get(func) if atomic else None
-    if how == "stepwise" and func in KERNELS_OF_GPU:
+    if how == "stepwise" and atomic and func in KERNELS_OF_GPU:
         return functools.partial(KERNELS_OF_GPU[func], dtype)
+    known = atomic_sums(dtype, order).get(func) if atomic else None
     if known is None and how == "stepwise":
         return functools.partial(_stepwise, func, dtype, order % PRODUCTS)
     return known or func

@@ -17,8 +17,7 @@ import torch
 from torch.utils import _pytree as trees
 
 from pytest_probe.errors import CompilerFailed, NotCompilable, ProbeError, SettingsError
-from pytest_probe.frameworks.base import Compile
-from pytest_probe.frameworks.python.compiled import Compiled, PythonCompiler
+from pytest_probe.frameworks.compilers import Compile, CompiledFunction, PythonCompiler
 from pytest_probe.frameworks.torch.arrays import to_array
 from pytest_probe.system.text import suggestion
 from pytest_probe.user_errors import first_line
@@ -52,24 +51,21 @@ class TorchCompiler(PythonCompiler):
 
     def __init__(self, name: str, compile: Compile | None, *, dynamic: bool) -> None:
         """Raises SettingsError."""
-        super().__init__()
-        self._name, self._compile, self._dynamic = name, compile, dynamic
+        super().__init__(compile)
+        self._dynamic = dynamic
         self._backend = _backend(name) if compile is None else None
 
-    def compiled(self, function: Callable[..., Any]) -> Compiled:
-        found = Compiled(function)
-        call = _call_of(function)
-        if self._compile is not None:
-            found.call = found.counting(self._compile(call))
-            return found
+    def call_of(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        call: Any = super().call_of(function)
+        return types.FunctionType(call.__code__.replace(), call.__globals__, closure=call.__closure__)
 
+    def compiled(self, found: CompiledFunction, call: Callable[..., Any]) -> Callable[..., Any]:
         def backend(graph: Any, inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
             assert self._backend is not None
             return found.counting(self._backend(graph, inputs, **options))
 
-        compiled = torch.compile(call, backend=backend, fullgraph=True, dynamic=self._dynamic)
-        found.call = compiled
-        return found
+        compiled: Callable[..., Any] = torch.compile(call, backend=backend, fullgraph=True, dynamic=self._dynamic)
+        return compiled
 
     def tensor_kind(self, value: torch.Tensor) -> object:
         strides = value.stride() if value.layout is torch.strided else ()
@@ -79,7 +75,7 @@ class TorchCompiler(PythonCompiler):
         kinds = ("cpu", "cuda")
         return torch.is_grad_enabled(), *((torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in kinds)
 
-    def first(self, compiled: Compiled, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def first(self, compiled: CompiledFunction, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """With sizes of their own, and then one larger each: what serves both was compiled for any."""
         if self._dynamic:
             # Where the call does not take such sizes it is compiled for its own.
@@ -137,13 +133,6 @@ def _larger(tensor: torch.Tensor) -> torch.Tensor:
         if size > 1:
             found = found.index_select(dim, torch.arange(size + 1, device=tensor.device) % size)
     return found.requires_grad_(tensor.requires_grad)
-
-
-def _call_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(args: list[Any], kwargs: dict[str, Any]) -> Any:
-        return function(*args, **kwargs)
-
-    return types.FunctionType(call.__code__.replace(), call.__globals__, closure=call.__closure__)
 
 
 def _backend(name: str) -> Callable[..., Any]:

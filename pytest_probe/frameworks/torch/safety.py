@@ -88,18 +88,13 @@ def _lists(bound: BoundCall) -> Iterator[str]:
             yield f"shapes {' and '.join(shapes)} at place {place} of the lists, expected one shape"
 
 
-def _array(bound: BoundCall, name: str) -> np.ndarray | None:
-    value = bound.argument(name)
-    return value.array if isinstance(value, Leaf) else None
-
-
 def _segments(bound: BoundCall) -> Iterator[str]:
-    data, axis = _array(bound, "input"), bound.argument("axis")
+    data, axis = bound.array("input"), bound.argument("axis")
     if data is None or type(axis) is not int or not 0 <= axis < data.ndim:
         yield f"axis {axis!r}, expected one of the data's"
         return
     for name in ("lengths", "offsets"):
-        array = _array(bound, name)
+        array = bound.array(name)
         if array is None:
             continue
         if array.dtype.kind not in "iu" or array.shape[:-1] != data.shape[:axis] or not array.ndim:
@@ -114,7 +109,7 @@ def _segments(bound: BoundCall) -> Iterator[str]:
 
 
 def _pivots(bound: BoundCall) -> Iterator[str]:
-    matrix, pivots = _array(bound, "LU"), _array(bound, "pivots")
+    matrix, pivots = bound.array("LU"), bound.array("pivots")
     if matrix is None or pivots is None:
         return
     if matrix.ndim < 2 or pivots.shape != (*matrix.shape[:-2], min(matrix.shape[-2:])):
@@ -124,12 +119,12 @@ def _pivots(bound: BoundCall) -> Iterator[str]:
 
 
 def _batch_norm(bound: BoundCall) -> Iterator[str]:
-    data = _array(bound, "input")
+    data = bound.array("input")
     if data is None or data.ndim < 2 or not data.size:
         yield "an input without elements or channels, expected at least one of each"
         return
     for name in ("weight", "bias", "running_mean", "running_var"):
-        array = _array(bound, name)
+        array = bound.array(name)
         if array is not None and array.shape != data.shape[1:2]:
             yield f"{name} of shape {list(array.shape)}, expected {list(data.shape[1:2])}, one for each channel"
         elif array is None and name.startswith("running") and not bound.argument("training"):
@@ -137,7 +132,7 @@ def _batch_norm(bound: BoundCall) -> Iterator[str]:
 
 
 def _labels(bound: BoundCall) -> Iterator[str]:
-    scores, labels = _array(bound, "log_probs"), _array(bound, "targets")
+    scores, labels = bound.array("log_probs"), bound.array("targets")
     if scores is None or labels is None or not scores.ndim or not labels.size:
         return
     if not 0 <= labels.min() <= labels.max() < scores.shape[-1]:

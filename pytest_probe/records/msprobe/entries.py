@@ -349,7 +349,7 @@ def decode(
     modes: tuple[str, ...] = (),
 ) -> Call:
     """The call that a record of the dump at path describes, read as entries of this class are; ours: our own capture
-    wrote it, which records more; modes: those that it says were allowed.
+    wrote it, which records more; modes: what the dump allows.
 
     Raises RecordError for whatever cannot be understood, NotRecorded where the capture could not record the call.
     """

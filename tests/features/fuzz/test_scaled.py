@@ -10,9 +10,8 @@ import torch
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.features.fuzz.drawn import DrawnCall, DrawnTensor
+from pytest_probe.features.fuzz.drawn import DrawnCall, DrawnTensor, fitted
 from pytest_probe.features.fuzz.scaled import changed
-from pytest_probe.features.fuzz.scaled_sizes import fitted
 from pytest_probe.model.dump import TensorSpec
 from pytest_probe.model.run import map_tree
 from pytest_probe.model.scaled_product import operands

@@ -9,13 +9,16 @@ from typing import Any, ClassVar, TypeAlias
 
 from pytest_probe.model.run import map_tree
 
+# A user's own compiler: a function of a function.
+Compile: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 # Makes a call on the device: of a function, its arguments and keywords.
 Make: TypeAlias = Callable[[Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
 
 
-class Compiled:
-    """See base.CompiledFunction. function is kept: another one may not get its number. A user's compiler, which nobody
-    looks into, has compiled whatever it gives."""
+class CompiledFunction:
+    """A function as a compiler made it, for arguments of some shapes and dtypes. runs: how often something compiled
+    ran, in place of the function itself. function is kept: another one may not get its number. A user's compiler, which
+    nobody looks into, has compiled whatever it gives."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -23,6 +26,7 @@ class Compiled:
         self.runs = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises what the call raises, and what the compiler raises."""
         return self.call(list(args), kwargs)
 
     def counting(self, made: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,19 +40,23 @@ class Compiled:
 
 
 class PythonCompiler(ABC):
-    """What compilers of frameworks with a Python API have in common: a compiled function for each kind of call. tensor
-    is the framework's type of tensors."""
+    """A compiler of calls. Calls of one function on arguments that differ in the values of tensors alone share what it
+    made. tensor is the framework's type of tensors; compile is a user's own compiler."""
 
     tensor: ClassVar[type]
 
-    def __init__(self) -> None:
-        self._made: dict[object, Compiled] = {}
+    def __init__(self, compile: Compile | None) -> None:
+        self._compile = compile
+        self._made: dict[object, CompiledFunction] = {}
 
-    def of(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Compiled:
+    def of(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> CompiledFunction:
+        """The function, compiled for such arguments when it is first called."""
         key = id(function), self._kind(args), self._kind(kwargs), self.state()
         found = self._made.get(key)
         if found is None:
-            found = self._made[key] = self.compiled(function)
+            found = self._made[key] = CompiledFunction(function)
+            call = self.call_of(function)
+            found.call = self.compiled(found, call) if self._compile is None else found.counting(self._compile(call))
             self.first(found, args, kwargs)
         return found
 
@@ -62,9 +70,22 @@ class PythonCompiler(ABC):
             return type(value), tuple(map(self._kind, value))
         return type(value), repr(value)
 
+    def call_of(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """What is compiled: it takes the arguments as a list, and the keywords."""
+
+        def call(args: list[Any], kwargs: dict[str, Any]) -> Any:
+            return function(*args, **kwargs)
+
+        return call
+
     @abstractmethod
-    def compiled(self, function: Callable[..., Any]) -> Compiled:
-        """The function, to be compiled when it is called. Raises SettingsError."""
+    def compiled(self, found: CompiledFunction, call: Callable[..., Any]) -> Callable[..., Any]:
+        """What makes the call, to be compiled when it is called. Raises SettingsError."""
+
+    @abstractmethod
+    def counted(self) -> Mapping[str, float]:
+        """How many "graphs" it has traced in this process, "kernels" it has generated and "external calls" it has left
+        to libraries, each where somebody counts them, and the "seconds" that it took."""
 
     @abstractmethod
     def tensor_kind(self, value: Any) -> object:
@@ -91,14 +112,17 @@ class PythonCompiler(ABC):
         return None
 
     def quiet(self) -> AbstractContextManager[None]:
+        """A case runs in here, and nothing of what is compiled for it is logged."""
         return nullcontext()
 
-    def first(self, compiled: Compiled, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def first(self, compiled: CompiledFunction, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Prepare what was made for a kind of call, before it is called."""
         return
 
     def stale(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], make: Make) -> str:
-        """See base.Compiler."""
+        """How what it made of a function keeps something of an earlier call. The call is made on copies of the
+        arguments, on other values at the same addresses, and on the first ones again. make makes each call on
+        the device. "" where it keeps nothing, or the call does not take such values."""
         given = [*self._tensors(args), *self._tensors(kwargs)]
         own = [map_tree(tree, "", self._copied) for tree in (list(args), dict(kwargs))]
         copies = [tensor for tree in own for tensor in self._tensors(tree)]
