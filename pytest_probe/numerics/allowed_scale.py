@@ -225,9 +225,10 @@ def root_mean_square(values: AnyArray, weights: AnyArray | None = None) -> float
     return largest * float(np.sqrt(np.mean(squares) if weights is None else np.average(squares, weights=weights)))
 
 
-def pooled(spread: Spread, order: AnyArray) -> Spread:
+def pooled(spread: Spread, order: AnyArray, unit: AnyArray) -> Spread:
     """The largest spread among each element's nearest 2 x 8 in `order` (same shape), of those within twice or half of
-    it: what is a unit of 3,000 is none of 0.02.
+    it: what is a unit of 3,000 is none of 0.02. unit: in what an element's spread is shared (same shape); where that is
+    0 or no number, it shares none.
 
     Few runs of a kernel that errs by whole units may agree by chance in an element; its neighbours show the unit.
     """
@@ -236,7 +237,9 @@ def pooled(spread: Spread, order: AnyArray) -> Spread:
         return spread
     # Sorted, elements with similar arguments are neighbours, wherever they are in the tensor.
     ranks = stable_order(order)
-    sizes, values = size.reshape(-1)[ranks], np.abs(order.reshape(-1)[ranks])
+    has_unit, none = np.isfinite(unit) & (unit > 0), np.zeros(size.shape)
+    shares = np.divide(size, unit, out=none.copy(), where=has_unit)
+    sizes, values = shares.reshape(-1)[ranks], np.abs(order.reshape(-1)[ranks])
     largest = sizes.copy()
     for away in range(1, min(NEIGHBOURS, size.size - 1) + 1):
         low, high = values[:-away], values[away:]
@@ -245,7 +248,8 @@ def pooled(spread: Spread, order: AnyArray) -> Spread:
         np.maximum(largest[:-away], sizes[away:], out=largest[:-away], where=alike)
     result = np.empty(size.size)
     result[ranks] = largest
-    return replace(spread, size=result.reshape(size.shape))
+    shared = np.multiply(result.reshape(size.shape), unit, out=none, where=has_unit)
+    return replace(spread, size=np.maximum(size, shared))
 
 
 def _distance(run: AnyArray, expected: AnyArray, dtype: npt.DTypeLike) -> AnyArray:

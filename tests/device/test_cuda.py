@@ -266,3 +266,28 @@ def _on_cuda(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     return value.view(torch.uint8).cuda().view(value.dtype) if value.element_size() == 1 else value.cuda()
+
+
+CALLS = {
+    "gelu": torch.nn.functional.gelu,
+    "softmax": lambda x: torch.softmax(x, -1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", CALLS)
+def test_a_reference_on_the_gpu(name: str, dtype: torch.dtype) -> None:
+    """The verdicts of one on the CPU, and a fault in one element of four million is found."""
+    right, x = CALLS[name], torch.randn(2**13, 2**9, dtype=dtype)
+
+    def wrong(x: torch.Tensor) -> torch.Tensor:
+        found = right(x).clone()
+        found[5000, 300] += 0.5
+        return found
+
+    checker = Checker(RunRequest(device="cuda", reference_device="cuda"), Registry.default())
+    healthy = checker.compare(right, right, [x], key="call", backward=True)
+    assert [verdict.verdict for verdict in healthy] == ["pass", "pass"]
+    (faulty,) = checker.compare(wrong, right, [x], key="call")
+    assert faulty.verdict == "error"
+    assert faulty.outputs[0].worst[0].index == (5000, 300)

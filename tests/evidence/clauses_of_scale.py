@@ -26,8 +26,9 @@ from tests.support.emulated import to_bits
 
 HALF, BRAIN = torch.float16, torch.bfloat16
 Tensor = torch.Tensor
-by_scales, measure, allowed, gap, move = (
+by_scales, pooled, measure, allowed, gap, move = (
     rule._by_scales,
+    allowed_scale.pooled,
     noise_ratio.measure_noise,
     allowed_scale.allowed_by,
     noise_ratio._gap,
@@ -50,6 +51,31 @@ def with_gradient_off(x: Tensor, weight: Tensor) -> Tensor:
     """The weight's gradient is two roundoffs too large."""
     factor = 1 + 2.0**-10
     return F.layer_norm(x, [8], weight * factor - weight.detach() * (factor - 1))
+
+
+def small_one_off(found: Tensor, sizes: Tensor, share: float) -> Tensor:
+    """The same, but for the element of the smallest size."""
+    found = found.clone()
+    found[sizes.abs().argmin()] *= 1 + share
+    return found
+
+
+def of_many_sizes() -> list[Tensor]:
+    return [1 + normal(4096) / 8, torch.exp(4 * normal(4096, seed=1))]
+
+
+class SmallGradientOff(torch.autograd.Function):
+    """tanh whose gradient is 1 % off where the incoming one is smallest."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(torch.tanh(x))
+        return torch.tanh(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (result,) = ctx.saved_tensors
+        return small_one_off(gradient * (1 - result * result), gradient, 0.01)
 
 
 def near_a_tie() -> list[Tensor]:
@@ -240,6 +266,11 @@ def apart(*args: Any, **kwargs: Any) -> perturbed.Perturbation:
     return replace(perturbed.Perturbation(*args, **kwargs), together=False)
 
 
+def by_first_argument(comparison: Comparison, spread: Any) -> Any:
+    order = comparison.call.argument("input")
+    return None if spread is None else pooled(spread, order, np.ones(order.shape))
+
+
 def always_finite(actual: AnyArray, expected: AnyArray, spread: Any, **more: Any) -> noise_ratio.Noise:
     still = None if spread is None else replace(spread, disagree=np.zeros_like(spread.disagree))
     return measure(actual, expected, still, **more)
@@ -349,6 +380,17 @@ CLAUSES = (
         F.gelu, F.gelu, lambda: [torch.linspace(-8, -3, 20_000)],
         ((stages, "pooled_spread", lambda comparison, spread: spread),),
         "pass", "error", api="Functional.gelu", backward=True,
+    ),
+    Clause(
+        "of like results, where several arguments decide", "a product with numbers of many sizes, the smallest 1 % off",
+        lambda x, y: small_one_off(x * y, y, 0.01), torch.mul, of_many_sizes,
+        ((stages, "pooled_spread", by_first_argument),), "error", "pass", api="Torch.mul",
+    ),
+    Clause(
+        "gradients count in units of the incoming ones", "gradient of tanh, 1 % off where the incoming one is smallest",
+        SmallGradientOff.apply, torch.tanh, lambda: [normal(4096)],
+        ((allowed_scale, "pooled", lambda spread, order, unit: pooled(spread, order, np.ones(unit.shape))),),
+        "error", "pass", api="Torch.tanh", backward=True,
     ),
     Clause(
         "undecided elements", "log(1 - sigmoid(x)) overflows where sigmoid rounds to 1",

@@ -91,28 +91,34 @@ def test_joined_is_the_larger_of_both() -> None:
 def test_pooled_takes_the_largest_among_eight_neighbours_on_either_side() -> None:
     size = np.zeros(40)
     size[20] = 7.0
-    found = allowed_scale.pooled(torn(size, size > 1), np.arange(40.0))
+    found = allowed_scale.pooled(torn(size, size > 1), np.arange(40.0), np.ones(40))
     assert np.flatnonzero(found.size).tolist() == list(range(12, 29))
     assert np.flatnonzero(found.disagree).tolist() == [20]
 
 
 def test_pooled_leaves_out_what_is_twice_as_large_or_half() -> None:
     order = np.array([-8.0, -3.0, 0.0, 0.5, 1.0, 2.0, 3.0, 8.0])
-    found = allowed_scale.pooled(Spread.of(np.array([9.0, 3.0, 0.25, 1.0, 2.0, 4.0, 5.0, 8.0])), order)
+    found = allowed_scale.pooled(Spread.of(np.array([9.0, 3.0, 0.25, 1.0, 2.0, 4.0, 5.0, 8.0])), order, np.ones(8))
     assert found.size.tolist() == [9.0, 5.0, 0.25, 2.0, 4.0, 5.0, 5.0, 9.0]
+
+
+def test_pooled_counts_in_the_unit_of_each_element_and_nothing_without_one() -> None:
+    size, unit = np.array([1.0, 2.0, 0.5, 3.0, 4.0]), np.array([1.0, 10.0, 0.01, 0.0, np.inf])
+    found = allowed_scale.pooled(Spread.of(size), np.ones(5), unit)
+    assert found.size == pytest.approx([50.0, 500.0, 0.5, 3.0, 4.0])
 
 
 def test_pooled_goes_by_the_order_and_keeps_the_shape() -> None:
     size = np.zeros((2, 20))
     size[0, 0] = 1.0
-    found = allowed_scale.pooled(torn(size, size > 1), np.arange(40.0)[::-1].reshape(2, 20))
+    found = allowed_scale.pooled(torn(size, size > 1), np.arange(40.0)[::-1].reshape(2, 20), np.ones((2, 20)))
     assert found.size.shape == (2, 20)
     assert np.flatnonzero(found.size).tolist() == list(range(9))
 
 
 def test_pooled_leaves_a_single_element_alone() -> None:
     one = spread_of(3.0)
-    assert allowed_scale.pooled(one, np.zeros(1)) is one
+    assert allowed_scale.pooled(one, np.zeros(1), np.ones(1)) is one
 
 
 def scale(expected: Any, spread: Spread | None = None, dtype: Any = "float32", floor: float = 0.5) -> AnyArray:

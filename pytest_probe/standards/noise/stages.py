@@ -235,13 +235,16 @@ def in_domain(comparison: Comparison, spread: Spread | None) -> Spread | None:
 
 
 def pooled_spread(comparison: Comparison, spread: Spread | None) -> Spread | None:
-    """Where the API works element by element: the largest spread among elements of like arguments."""
+    """Where the API works element by element: the largest spread among elements of like arguments, or, where several
+    arguments decide, of like results. A gradient counts in units of the incoming one, as each element has its own."""
     if spread is None or not comparison.elementwise:
         return spread
-    values = comparison.call.argument("input")
-    fits = isinstance(values, np.ndarray) and values.shape == comparison.expected.shape
-    order = widen(values) if fits else comparison.expected
-    return allowed_scale.pooled(spread, np.abs(order) if order.dtype.kind == "c" else order)
+    expected, values = comparison.expected, comparison.call.argument("input")
+    units = list(comparison.case.incoming.values()) if comparison.direction == "backward" else [np.ones(expected.shape)]
+    alone = len(comparison.call.all_arrays) == len(units) == 1
+    fits = alone and all(np.shape(each) == expected.shape for each in (values, *units))
+    order, unit = (widen(values), np.abs(widen(units[0]))) if fits else (expected, np.ones(expected.shape))
+    return allowed_scale.pooled(spread, np.abs(order) if order.dtype.kind == "c" else order, unit)
 
 
 def limits_of(comparison: Comparison, *, equal_terms: bool = False) -> Limits:
