@@ -502,7 +502,7 @@ COMMANDS = (
     "pytest_probe.features.benchmark.cli",
     "pytest_probe.capture.cli",
     "pytest_probe.features.gate.cli",
-    "pytest_probe.features.shard.merge",
+    "pytest_probe.features.shard.cli",
     "pytest_probe.features.html.cli",
     "pytest_probe.features.history",
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pytest_probe.features.shard.merge import names, run_of
+from pytest_probe.features.shard.cli import names, run_of
 
 
 @pytest.mark.parametrize(
