@@ -101,7 +101,7 @@ class Watched:
         self.draws |= before != self.framework.random_state()
         return run
 
-    def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         device = run.handle[1].way.device
         if not isinstance(device, Emulated):
             return self.framework.gradients(run, seeds)
