@@ -6,7 +6,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from threading import Lock
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -54,16 +54,16 @@ class DeviceArray(ABC):
         """Its values: the one way in which they leave the device."""
 
     @abstractmethod
-    def __getitem__(self, key: Any) -> Self: ...
+    def __getitem__(self, key: Any) -> DeviceArray: ...
 
     @abstractmethod
-    def __add__(self, other: Self) -> Self: ...
+    def __add__(self, other: Any) -> DeviceArray: ...
 
     @abstractmethod
-    def __mul__(self, factor: float) -> Self: ...
+    def __mul__(self, factor: float) -> DeviceArray: ...
 
     @abstractmethod
-    def reshape(self, *shape: int) -> Self: ...
+    def reshape(self, *shape: int) -> DeviceArray: ...
 
     @abstractmethod
     def has_bytes_of(self, array: np.ndarray | DeviceArray) -> bool:
