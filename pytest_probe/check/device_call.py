@@ -166,16 +166,18 @@ def settled_on_cpu(reference: Reference, autocast: str) -> Reference:
 
 def _as_elsewhere(reference: Reference, autocast: str, plain: DeviceSource, differs: ReplayDiffers) -> Reference:
     """The reference under an autocast with the lists of the recorded kind of device, where the CPU's give other dtypes.
-    Raises ReplayDiffers, what the CPU's gave where no others are known."""
+    Raises differs where there is no such kind, or nothing is known of its autocast."""
+    if not reference.recorded_kind:
+        raise differs
     try:
         casting = replace(plain, device=reference.framework.composing(reference.recorded_kind, autocast))
-    except NotImplementedError:
+
+        def run(asked: Reference) -> Run:
+            return (casting if asked.autocast else plain).forward(asked)
+
+        return with_autocast(reference, autocast, run, as_recorded=True)[0]
+    except (NotImplementedError, Unsupported, DeviceRaised):
         raise differs from None
-
-    def run(asked: Reference) -> Run:
-        return (casting if asked.autocast else plain).forward(asked)
-
-    return with_autocast(reference, autocast, run, as_recorded=True)[0]
 
 
 Runs = Callable[[Reference], Run]

@@ -6,6 +6,7 @@ bfloat16 alone.
 
 from __future__ import annotations
 
+import shutil
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -66,6 +67,16 @@ def test_modes_that_the_recorded_program_allowed(folder: Path) -> None:
     """TF32 is named where nothing allows it."""
     verdicts = judged(folder / "products-tf32", "forward", allow=("none",)).values()
     assert {(found.verdict, "behaves as TF32 inputs" in found.headline) for found in verdicts} == {("error", True)}
+
+
+def test_an_autocast_whose_lists_nobody_knows(folder: Path, tmp_path: Path) -> None:
+    """The CPU's gives layer_norm in bfloat16, that of a GPU in float32."""
+    shutil.copytree(folder / "norms-bfloat16", tmp_path / "norms")
+    file = tmp_path / "norms" / "dump.json"
+    file.write_text(file.read_text().replace('"autocast":{"cuda"', '"autocast":{"npu"'))
+    (verdict,) = judged(tmp_path / "norms", "layer_norm.0.forward").values()
+    assert verdict.verdict == "skip"
+    assert "layer_norm gave bfloat16[6, 10, 32] under autocast, recorded: float32[6, 10, 32]" in verdict.reason
 
 
 def _row(output: torch.Tensor) -> None:
