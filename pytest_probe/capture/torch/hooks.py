@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from types import FrameType, SimpleNamespace
 from typing import Any, TypeVar
@@ -199,8 +199,7 @@ class TorchHooks(CallHooks, Watcher):
 
     def describe(self) -> Mapping[str, str]:
         found = {"torch": torch.__version__, "threads": str(torch.get_num_threads())}
-        accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-        modes = "" if accelerator is None else ", ".join(allowed(accelerator.type))
+        modes = ", ".join(_modes())
         return {**found, "modes": modes} if modes else found
 
     def overflown(self, tree: Tree) -> bool:
@@ -397,3 +396,14 @@ def _surroundings(rule: Rule, grads: bool) -> dict[str, Any]:
 
 # Ends of the file's name, with either separator.
 _CHECKPOINT = ("torch/utils/checkpoint.py", "torch\\utils\\checkpoint.py")
+
+
+def _modes() -> Iterator[str]:
+    """What torch's flags allow on the accelerator that the program has begun to use: a look for one that it has not
+    would initialise it, which a fork of the program does not survive."""
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None:
+        return
+    is_initialized = getattr(getattr(torch, accelerator.type, None), "is_initialized", lambda: True)
+    if is_initialized():
+        yield from allowed(accelerator.type)

@@ -17,6 +17,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import pytest_probe
 from pytest_probe.capture.torch.hooks import TorchHooks
 from tests.support.capturing import recorded
 
@@ -180,3 +181,16 @@ def test_a_mode_of_the_programs_sees_no_call_of_ours(
         found = recorded(tmp_path, alike)
     assert inside == alone.seen
     assert "Torch.sin.0.backward" in found
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_modes_that_flags_allow_are_in_the_dump(begun: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an accelerator that the program uses: a look for another one would initialise it."""
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: begun)
+    with pytest_probe.capture(tmp_path / "dumps"):
+        torch.ones(2) + 1
+    (file,) = tmp_path.rglob("dump.json")
+    wanted = "tf32 in convolution, reduced-reduction" if begun else None
+    assert json.loads(file.read_text())["probe"].get("modes") == wanted
