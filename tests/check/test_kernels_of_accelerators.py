@@ -58,6 +58,28 @@ def test_a_scan_in_16_bit_is_a_warning_on_the_device_that_has_it(bench: Make, dt
     assert verdict(bench, "other", scan, dtype).verdict == "error"
 
 
+class RoundedMoments(Emulated):
+    """A device whose group_norm keeps the moments of groups in bfloat16."""
+
+    def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        x, groups, weight = args
+        terms = x.double().reshape(len(x), groups, -1)
+        mean = terms.mean(-1, keepdim=True).bfloat16().double()
+        scale = (terms.var(-1, correction=0, keepdim=True) + 1e-5).rsqrt().bfloat16().double()
+        return (((terms - mean) * scale).view(x.shape) * weight.double().view(1, -1, 1, 1)).to(x.dtype)
+
+
+@pytest.mark.parametrize(("weight", "verdict"), [(torch.bfloat16, "pass"), (torch.float32, "warning")], ids=str)
+def test_moments_are_rounded_where_the_weight_is_16_bit(bench: Make, weight: torch.dtype, verdict: str) -> None:
+    """Elsewhere such a kernel of a GPU is no more than known to add in 16 bit."""
+    x = normal(4, 16, 8, 8, dtype=torch.bfloat16) * 2 + 1
+    function = torch.nn.functional.group_norm
+    arguments = x, 4, normal(16, dtype=weight)
+    registry = Registry(devices={"cuda": RoundedMoments})
+    found = bench("Functional.group_norm", function, *arguments, registry=registry, request={"device": "cuda"}).check()
+    assert found.verdict == verdict
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
 def test_a_lost_term_is_an_error_there(bench: Make, dtype: torch.dtype) -> None:
     assert verdict(bench, "cuda", wrong_scan, dtype).verdict == "error"

@@ -22,12 +22,12 @@ _OF_ELEMENTS = frozenset(("__and__", "__or__", "fill", "fill_", "zeros_like", "o
 
 
 def accelerator_kernel(
-    func: Any, dtype: torch.dtype, how: Composition, order: int = 0, *, atomic: bool = True
+    func: Any, dtype: torch.dtype, how: Composition, order: int = 0, *, atomic: bool = True, mixed: bool = False
 ) -> Callable[..., Any]:
     """A kernel in float64 that rounds to 16 bit where an accelerator's does inside: sums by atomic additions, weights
     of attention before their products, a convolution before its bias. separate: attention rounds its scores, too;
     stepwise: so does what torch's own kernels of a GPU compute in 16 bit. order: of three factors, and of the terms of
-    atomic additions."""
+    atomic additions. mixed: some of its results are float32."""
 
     def rounded(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(dtype).to(torch.float64)
@@ -42,7 +42,9 @@ def accelerator_kernel(
         return functools.partial(attention.flash_backward, **steps)
     if func is _ATEN.convolution.default:
         return functools.partial(_convolution_elsewhere, rounded)
-    if how == "stepwise" and atomic and func in KERNELS_OF_GPU:
+    # A float32 weight keeps a group's moments in float32.
+    wide_moments = mixed and func is _ATEN.native_group_norm.default
+    if how == "stepwise" and atomic and func in KERNELS_OF_GPU and not wide_moments:
         return functools.partial(KERNELS_OF_GPU[func], dtype)
     known = atomic_sums(dtype, order).get(func) if atomic else None
     if known is None and how == "stepwise":

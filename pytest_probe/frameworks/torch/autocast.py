@@ -247,7 +247,9 @@ class KernelsMode(SplittingMode):
             if self.elsewhere:
                 # A run that records its graph is there for gradients: what it gives itself is judged elsewhere.
                 how = "composed" if self.elsewhere == "stepwise" and torch.is_grad_enabled() else self.elsewhere
-                return accelerator_kernel(func, narrow, how, self.order, atomic=self.atomic)(*args, **kwargs)
+                mixed = any(tensor.dtype is torch.float32 for tensor in found)
+                kernel = accelerator_kernel(func, narrow, how, self.order, atomic=self.atomic, mixed=mixed)
+                return kernel(*args, **kwargs)
             with StepsMode(narrow, fine=False):
                 return func(*args, **kwargs)
         except (RuntimeError, TypeError) as error:

@@ -22,8 +22,8 @@ _ATEN = torch.ops.aten
 _THREADS, _WARP = 512, 32
 # More indices than these are sorted first, and their rows added up in float32 (Embedding.cu).
 _FEW_INDICES = 3072
-# Of a block's threads along a row, as powers of 2, and of all (ScanUtils.cuh).
-_LEAST_ACROSS, _MOST_ACROSS = 4, 9
+# Threads of a block of ScanUtils.cuh, as powers of 2: the fewest along a row, and all.
+_LEAST_ACROSS, _ALL = 4, 9
 
 
 def _batch_norm_backward(
@@ -170,8 +170,8 @@ def _scanned_by_halves(step: np.ufunc, neutral: float, values: np.ndarray) -> np
     """Sklansky's scan of as many places as a block has, then of the next ones, onto what came out last."""
     length = values.shape[-1]
     rows = values.size // length
-    across = (9 + (length - 1).bit_length() - (rows - 1).bit_length()) // 2
-    across = min(max(across, _LEAST_ACROSS), _MOST_ACROSS)
+    across = (_ALL + (length - 1).bit_length() - (rows - 1).bit_length()) // 2
+    across = min(max(across, _LEAST_ACROSS), _ALL)
     width = 2 << across
     padded = np.full((*values.shape[:-1], -(-length // width) * width), neutral, values.dtype)
     padded[..., :length] = values
