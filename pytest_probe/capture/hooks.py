@@ -17,8 +17,8 @@ from msgspec import UNSET, Struct
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import Args, Calling, CallSites, CallStacks, Kwargs
 from pytest_probe.capture.modules import ModuleCalls
+from pytest_probe.capture.ranks import named_rank
 from pytest_probe.capture.recorder import Recorder
-from pytest_probe.capture.scope import named_rank
 from pytest_probe.capture.snapshot import (
     BackwardEntry,
     ForwardEntry,

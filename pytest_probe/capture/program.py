@@ -22,8 +22,8 @@ from pytest_probe.capture.debugger import PrecisionDebugger, safely
 from pytest_probe.capture.estimate import estimates, lines
 from pytest_probe.capture.framework import recording
 from pytest_probe.capture.imports import watch_imports
+from pytest_probe.capture.ranks import ANY_NUMBER, keep_rank, named_rank
 from pytest_probe.capture.recorder import NO_CALL, log, say
-from pytest_probe.capture.scope import ANY_NUMBER, keep_rank, named_rank
 from pytest_probe.capture.writer import Outcome
 from pytest_probe.errors import NotStarted, ProbeError
 
@@ -38,7 +38,8 @@ _SECOND, _MINUTE = 1.0, 60.0
 
 @contextmanager
 def displayed(progress: Callable[[], str]) -> Iterator[None]:
-    """While the program runs, what progress says."""
+    """A line that shows that a capture lives, while the program runs: what progress says, always the newest on a
+    terminal, once a minute in a log."""
     ended = threading.Event()
     terminal = sys.stderr.isatty()
 

@@ -26,7 +26,8 @@ from pytest_probe.capture.apex_files import ApexFiles
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.dump_files import DumpFiles
 from pytest_probe.capture.online.sending import Connection
-from pytest_probe.capture.scope import ANY_NUMBER, PacedScope, Scope
+from pytest_probe.capture.ranks import ANY_NUMBER
+from pytest_probe.capture.scope import PacedScope, Scope
 from pytest_probe.capture.snapshot import NamedEntry
 from pytest_probe.capture.writer import Outcome, StepFiles, Writer, in_bytes
 from pytest_probe.errors import OverflowFound, ProbeError

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_probe.capture.children import followed
-from pytest_probe.capture.scope import keep_rank, named_rank
+from pytest_probe.capture.ranks import keep_rank, named_rank
 from tests.support.pages import ROOT
 
 pytestmark = pytest.mark.slow

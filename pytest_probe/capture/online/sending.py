@@ -18,7 +18,7 @@ from pytest_probe.capture.online.address import NEEDS_GRPC, Folder
 from pytest_probe.capture.online.frames import certificates
 from pytest_probe.capture.online.message import FILES, Entry, Goodbye, Sender
 from pytest_probe.capture.online.shared_folder import SharedFolder
-from pytest_probe.capture.scope import ANY_NUMBER
+from pytest_probe.capture.ranks import ANY_NUMBER
 from pytest_probe.capture.snapshot import NamedEntry
 from pytest_probe.capture.writer import StepFiles
 from pytest_probe.errors import SettingsError, Unsupported

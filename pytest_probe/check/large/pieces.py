@@ -286,7 +286,8 @@ class Pieces(Struct, frozen=True):
         """So many pieces may run at the same time: each has all tensors that are not cut."""
         uncut = sum(array.size for name, array in self.actual.items() if self.cut.axis(name) is None)
         elsewhere = self.replay.reference.way.place != "cpu"
-        return max(1, min(usable_cores(), _UNCUT // max(uncut, 1), THREADS_ELSEWHERE if elsewhere else _UNCUT))
+        threads = min(usable_cores(), THREADS_ELSEWHERE) if elsewhere else usable_cores()
+        return max(1, min(threads, _UNCUT // max(uncut, 1)))
 
     def _seen(self, scan: _Scan, piece: tuple[int, slice]) -> _Seen | None:
         """What is seen in a piece, in any thread; None where the reference refuses, or does not give all."""

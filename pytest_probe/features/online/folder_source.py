@@ -35,7 +35,7 @@ from pytest_probe.capture.online.shared_folder import (
 )
 from pytest_probe.system.files import open_regular
 
-# As many ranks as nothing says: see capture/scope.
+# As many ranks as nothing says: see capture/ranks.
 _MANY = 1 << 20
 _CLAIMED, _JUDGED, _DONE = ".claimed", ".judged", ".done"
 # What passes, when another process closes files.

@@ -18,8 +18,9 @@ from pytest_probe import frameworks
 from pytest_probe.capture.config import CaptureConfig, SeedGiven, YesOrNo
 from pytest_probe.capture.debugger import PrecisionDebugger
 from pytest_probe.capture.framework import part
+from pytest_probe.capture.ranks import named_rank
 from pytest_probe.capture.recorder import say
-from pytest_probe.capture.scope import Scope, named_rank
+from pytest_probe.capture.scope import Scope
 from pytest_probe.check import CaseOutcome, CaseRuns, Checker, RunRequest
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.relations.checks import Relations
