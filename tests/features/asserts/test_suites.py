@@ -17,7 +17,7 @@ from tests.support.running import refusal
 
 # What begins behind a section; and what differs between two runs, times and addresses.
 _NEXT = re.compile(r"(___|---|===|/)")
-_CHANGES = re.compile(r"in [0-9.]+s( \([0-9:]+\))?|0x[0-9a-f]+")
+_CHANGES = re.compile(r"^=+ | in [0-9.]+s\b.*=+$|0x[0-9a-f]+")
 
 
 def without_sections(lines: Iterable[str]) -> list[str]:
