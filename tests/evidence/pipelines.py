@@ -1,4 +1,4 @@
-"""Twelve pipelines of kernels that round to 16 bit where one kernel ends and the next begins, each with three faults.
+"""Pipelines of kernels that round to 16 bit where one kernel ends and the next begins, each with three faults.
 
 A kernel computes in float32. `narrow` is the rounding at its borders; the reference is one formula, and `borders` the
 same formula with a border at those places.
@@ -16,7 +16,6 @@ from msgspec import Struct
 
 Tensor = torch.Tensor
 Step: TypeAlias = Callable[[Tensor], Tensor]
-LENGTHS = (24, 40, 32)
 CHUNK = 16
 # Three chunks: each of the faults shows in them.
 TOKENS = 48
@@ -59,28 +58,10 @@ def itself(tensor: Tensor) -> Tensor:
 # Attention of heads over packed sequences: [tokens, heads, width].
 
 
-def packed_reference(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    parts = zip(*(tensor.split(LENGTHS) for tensor in (q, k, v)), strict=True)
-    heads = [F.scaled_dot_product_attention(*(tensor.transpose(0, 1) for tensor in part)) for part in parts]
-    return torch.cat([head.transpose(0, 1) for head in heads])
-
-
 def weighed(step: Step, q: Tensor, k: Tensor, v: Tensor, factor: float = 1.0) -> Tensor:
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
     weights = torch.exp(scores - scores.amax(-1, keepdim=True))
     return step(weights) @ v * factor / weights.sum(-1, keepdim=True)
-
-
-def packed_kernel(
-    step: Step, q: Tensor, k: Tensor, v: Tensor, factor: float = 1.0, lost: int = 0, leaked: int = 0
-) -> Tensor:
-    found, first = [], 0
-    for length in LENGTHS:
-        keys = slice(first, min(first + length + leaked, q.shape[0]) - lost)
-        queries, *others = (tensor.transpose(0, 1) for tensor in (q[first : first + length], k[keys], v[keys]))
-        found.append(weighed(step, queries, others[0], others[1], factor).transpose(0, 1))
-        first += length
-    return torch.cat(found)
 
 
 # Flash attention: [heads, tokens, width], by blocks of keys with a running maximum.
@@ -141,18 +122,6 @@ def scan_kernel(
     return torch.cat(found, 1)
 
 
-def retention_reference(q: Tensor, k: Tensor, v: Tensor, gamma: Tensor) -> Tensor:
-    steps = torch.arange(q.shape[1], device=q.device, dtype=q.dtype)
-    apart = steps[:, None] - steps[None, :]
-    mask = torch.where(apart >= 0, gamma[:, None, None] ** apart.clamp(min=0), 0.0)
-    return (q @ k.transpose(1, 2) * mask) @ v
-
-
-def retention_kernel(step: Step, q: Tensor, k: Tensor, v: Tensor, gamma: Tensor, **fault: Any) -> Tensor:
-    decay = torch.log(gamma)[:, None].expand(q.shape[:2])
-    return scan_kernel(step, q, k, v, decay, **fault)
-
-
 def gated_reference(q: Tensor, k: Tensor, v: Tensor, gate: Tensor) -> Tensor:
     """In float32, as public references are written: it rounds nothing to 16 bit."""
     dtype = q.dtype
@@ -211,13 +180,6 @@ def mlp_kernel(
     return middle[:, lost:] @ down[lost:]
 
 
-def normed_kernel(
-    step: Step, x: Tensor, gain: Tensor, weight: Tensor, factor: float = 1.0, eps: float = 1e-5, lost: int = 0
-) -> Tensor:
-    normed = step(F.layer_norm(x, gain.shape, gain, eps=eps)) * factor
-    return normed[:, lost:] @ weight[lost:]
-
-
 def entropy_reference(x: Tensor, weight: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(x.float() @ weight.float(), target, reduction="none")
 
@@ -241,13 +203,6 @@ def experts_kernel(
     return (found * (torch.where(chosen == lost, 0.0, best)[..., None])).sum(1)
 
 
-def adapter_kernel(
-    step: Step, x: Tensor, weight: Tensor, a: Tensor, b: Tensor, factor: float = 1.0, rank: int = 0, scale: float = 2.0
-) -> Tensor:
-    middle = step(x @ a) * factor
-    return x @ weight + middle[:, rank:] @ b[rank:] * scale
-
-
 def rotary_kernel(
     step: Step, x: Tensor, weight: Tensor, cos: Tensor, sin: Tensor, factor: float = 1.0, shift: int = 0, sign: int = -1
 ) -> Tensor:
@@ -260,10 +215,6 @@ def rotary_kernel(
     return torch.cat([*turned, v], -1)
 
 
-def attention_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[Tensor]:
-    return [normal(generator, dtype, 96, 4, 32) for _ in range(3)]
-
-
 def flash_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[Tensor]:
     return [normal(generator, dtype, 4, 64, 32, scale=scale) for scale in (2.0, 1.0, 1.0)]
 
@@ -271,10 +222,6 @@ def flash_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[Ten
 def scan_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[Tensor]:
     sides = [normal(generator, dtype, 4, TOKENS, 16, scale=scale) for scale in (0.25, 1.0)]
     return [*sides, normal(generator, dtype, 4, TOKENS, 32), -0.1 * torch.rand(4, TOKENS, generator=generator)]
-
-
-def retention_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[Tensor]:
-    return [*scan_inputs(generator, dtype)[:3], (1 - 2.0 ** torch.arange(-6, -2)).to(dtype)]
 
 
 def gated_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[Tensor]:
@@ -288,11 +235,6 @@ def of_shapes(*shapes: tuple[int, ...]) -> Callable[[torch.Generator, torch.dtyp
         normal(generator, dtype, *shape, scale=1.0 if number == 0 else shape[-2] ** -0.5)
         for number, shape in enumerate(shapes)
     ]
-
-
-def normed_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[Tensor]:
-    x, weight = of_shapes((64, 128), (128, 96))(generator, dtype)
-    return [x + 0.5, 1 + normal(generator, dtype, 128, scale=0.1), weight]
 
 
 def entropy_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[Tensor]:
@@ -314,13 +256,6 @@ def of_formula(kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 LOUD = {"factor": 1.01}
 PIPELINES: Mapping[str, Pipeline] = {
-    "attention over packed sequences": Pipeline(
-        packed_reference,
-        packed_kernel,
-        packed_kernel,
-        {"weights times 1.01": LOUD, "the last key lost": {"lost": 1}, "a key of the next sequence": {"leaked": 1}},
-        attention_inputs,
-    ),
     "flash attention": Pipeline(
         F.scaled_dot_product_attention,
         weighed,
@@ -334,13 +269,6 @@ PIPELINES: Mapping[str, Pipeline] = {
         scan_kernel,
         {"weights times 1.01": LOUD, "a chunk not rescaled": {"rescale": False}, "a state lost": {"lost": 2}},
         scan_inputs,
-    ),
-    "retention": Pipeline(
-        retention_reference,
-        retention_kernel,
-        retention_kernel,
-        {"weights times 1.01": LOUD, "a chunk not rescaled": {"rescale": False}, "a state lost": {"lost": 2}},
-        retention_inputs,
     ),
     "gated linear attention": Pipeline(
         gated_reference,
@@ -363,13 +291,6 @@ PIPELINES: Mapping[str, Pipeline] = {
         {"middle times 1.01": LOUD, "gelu for silu": {"act": F.gelu}, "a column lost": {"lost": 1}},
         of_shapes((48, 64), (64, 128), (64, 128), (128, 64)),
     ),
-    "layer norm, then linear": Pipeline(
-        of_formula(normed_kernel),
-        normed_kernel,
-        normed_kernel,
-        {"times 1.01": LOUD, "another eps": {"eps": 3e-2}, "a column lost": {"lost": 1}},
-        normed_inputs,
-    ),
     "cross-entropy of rounded logits": Pipeline(
         entropy_reference,
         entropy_kernel,
@@ -385,13 +306,6 @@ PIPELINES: Mapping[str, Pipeline] = {
         {"times 1.01": LOUD, "an expert lost": {"lost": 2}, "weights not scaled": {"scaled": False}},
         of_shapes((64, 48), (48, 8), (8, 48, 32)),
     ),
-    "low-rank adapter": Pipeline(
-        of_formula(adapter_kernel),
-        adapter_kernel,
-        adapter_kernel,
-        {"middle times 1.05": {"factor": 1.05}, "a rank lost": {"rank": 1}, "not scaled": {"scale": 1.0}},
-        of_shapes((64, 64), (64, 64), (64, 8), (8, 64)),
-    ),
     "projections, then rotary": Pipeline(
         of_formula(rotary_kernel),
         rotary_kernel,
@@ -400,5 +314,3 @@ PIPELINES: Mapping[str, Pipeline] = {
         rotary_inputs,
     ),
 }
-# Not run before named borders were final.
-CLOSED = ("retention", "gated linear attention", "mixture of experts", "low-rank adapter")

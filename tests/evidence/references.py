@@ -22,17 +22,11 @@ class Written(Struct, frozen=True):
     reference: Function
     plain: Function
     shapes: tuple[tuple[int, ...], ...]
-    positive: bool = False
 
 
 def _rms_norm(x: Tensor, w: Tensor) -> Tensor:
     wide = x.float()
     return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).type_as(x) * w
-
-
-def _rms_norm_wide(x: Tensor, w: Tensor) -> Tensor:
-    wide = x.to(F32)
-    return wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6) * w.to(F32)
 
 
 def _rms_norm_plain(x: Tensor, w: Tensor) -> Tensor:
@@ -94,26 +88,6 @@ def _scan_plain(x: Tensor, decay: Tensor) -> Tensor:
     return torch.stack(found)
 
 
-def _adam(p: Tensor, g: Tensor, m: Tensor) -> Tensor:
-    step = m.float() * 0.9 + g.float() * 0.1
-    return p.float() - 0.1 * step / (step.abs() + 1e-3)
-
-
-def _adam_plain(p: Tensor, g: Tensor, m: Tensor) -> Tensor:
-    step = m * 0.9 + g * 0.1
-    return p - 0.1 * step / (step.abs() + 1e-3)
-
-
-def _ppo(new: Tensor, old: Tensor, advantage: Tensor) -> Tensor:
-    ratio = (new.float() - old.float()).exp()
-    return -torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).mean()
-
-
-def _ppo_plain(new: Tensor, old: Tensor, advantage: Tensor) -> Tensor:
-    ratio = (new - old).exp()
-    return -torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).mean()
-
-
 def _codes() -> Tensor:
     return (torch.arange(64 * 64) % 15 - 7).to(torch.int8).reshape(64, 64)
 
@@ -122,54 +96,19 @@ X, W, V = (12, 64), (64,), (64, 64)
 HEADS = ((2, 16, 32),) * 3
 WRITTEN: Mapping[str, Written] = {
     "rms_norm as Llama has it": Written(_rms_norm, _rms_norm_plain, (X, W)),
-    "rms_norm that stays wide": Written(_rms_norm_wide, _rms_norm_plain, (X, W)),
-    "layer_norm": Written(
-        lambda x, w: F.layer_norm(x.float(), (64,), w.float()).to(x.dtype),
-        lambda x, w: F.layer_norm(x, (64,), w),
-        (X, W),
-    ),
-    "softmax": Written(lambda x: x.float().softmax(-1), lambda x: x.softmax(-1), (X,)),
     "softmax by its dtype": Written(lambda x: F.softmax(x, -1, dtype=F32).to(x.dtype), lambda x: x.softmax(-1), (X,)),
-    "log_softmax": Written(lambda x: F.log_softmax(x.float(), -1), lambda x: F.log_softmax(x, -1), (X,)),
-    "logsumexp": Written(lambda x: torch.logsumexp(x.to(F32), -1), lambda x: torch.logsumexp(x, -1), (X,)),
     "attention": Written(_attention, _attention_plain, HEADS),
     "causal attention": Written(_causal, _causal_plain, HEADS),
     "rotary embedding": Written(_rotary, _rotary_plain, ((2, 16, 32),)),
-    "swiglu": Written(lambda x, y: F.silu(x.float()) * y.float(), lambda x, y: F.silu(x) * y, (X, X)),
-    "geglu": Written(
-        lambda x, y: F.gelu(x.float(), approximate="tanh").to(x.dtype) * y,
-        lambda x, y: F.gelu(x, approximate="tanh") * y,
-        (X, X),
-    ),
-    "product in float32": Written(lambda x, w: x.float() @ w.float(), lambda x, w: x @ w, (X, V)),
     "routing weights": Written(_routing, lambda x: x.softmax(-1), (X,)),
     "scan": Written(_scan, _scan_plain, ((20, 64), W)),
-    "adam": Written(_adam, _adam_plain, (X, X, X)),
-    "ppo": Written(_ppo, _ppo_plain, (X, X, X)),
-    "kl": Written(
-        lambda x, y: (x.float().exp() * (x.float() - y.float())).sum(-1),
-        lambda x, y: (x.exp() * (x - y)).sum(-1),
-        (X, X),
-    ),
-    "mse": Written(lambda x, y: F.mse_loss(x.float(), y.float()), lambda x, y: F.mse_loss(x, y), (X, X)),
-    "cosine": Written(
-        lambda x, y: F.cosine_similarity(x.float(), y.float(), -1), lambda x, y: F.cosine_similarity(x, y, -1), (X, X)
-    ),
-    "normalize": Written(lambda x: F.normalize(x.to(F32), dim=-1).to(x.dtype), lambda x: F.normalize(x, dim=-1), (X,)),
     "group_norm": Written(
         lambda x: F.group_norm(x.type(F32), 4).type(x.dtype), lambda x: F.group_norm(x, 4), ((3, 8, 6, 6),)
     ),
     "mean by its dtype": Written(lambda x: x.mean(-1, dtype=F32), lambda x: x.mean(-1), (X,)),
-    "sum by its dtype": Written(lambda x: x.sum(0, dtype=F32), lambda x: x.sum(0), (X,)),
-    "cumsum": Written(lambda x: torch.cumsum(x.float(), -1), lambda x: torch.cumsum(x, -1), (X,)),
     "alibi": Written(
         lambda x: x.float() + torch.arange(64, dtype=F32) * -0.125,
         lambda x: x + torch.arange(64, dtype=x.dtype) * -0.125,
-        (X,),
-    ),
-    "focal loss": Written(
-        lambda x: ((1 - x.float().sigmoid()) ** 2 * -F.logsigmoid(x.float())).mean(),
-        lambda x: ((1 - x.sigmoid()) ** 2 * -F.logsigmoid(x)).mean(),
         (X,),
     ),
     "dequantised product": Written(
