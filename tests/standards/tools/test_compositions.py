@@ -9,8 +9,6 @@ import pytest
 
 from pytest_probe.errors import Unsupported
 from pytest_probe.standards import STANDARDS
-from pytest_probe.standards.tools.release import packaged_release
-from pytest_probe.standards.tools.table import packaged
 from tests.support.asking import comparison, normal
 
 VALUES = 1 + np.abs(normal(2000))
@@ -147,13 +145,6 @@ def test_nan_on_both_sides_is_right_but_for_the_older_tools() -> None:
         assert verdict(name, values, values) == "error"
 
 
-@pytest.mark.parametrize("name", THREE_STATES)
-def test_dropout_is_judged_by_its_share_of_zeros(name: str) -> None:
-    one, other = (normal(1000, seed=seed) * (normal(1000, seed=seed + 2) > 0) for seed in (0, 1))
-    assert verdict(name, one, other, api="Functional.dropout") == "pass"
-    assert verdict(name, np.abs(one) + 1, other, api="Functional.dropout") == "error"
-
-
 @pytest.mark.parametrize(("size", "zeros", "found"), [(99, 99, "pass"), (100, 9, "pass"), (100, 10, "error")])
 def test_dropout_may_be_ten_percent_off(size: int, zeros: int, found: str) -> None:
     kept = np.arange(size) >= zeros
@@ -175,16 +166,3 @@ def test_empty_outputs() -> None:
     for name in ("msprobe-1.0", "msprobe-8", "msprobe-26", "mindspore"):
         with pytest.raises(Unsupported):
             verdict(name, nothing, nothing)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_the_table_has_the_tools_own_thresholds(dtype: str) -> None:
-    limits, tool = packaged().limits["absolute_threshold"][dtype], packaged_release("msprobe-1.0").convention_of(dtype)
-    assert (limits["rtol"], limits["small_value"]) == (tool.rtol, tool.small_value)
-    assert limits["small_value_atol"] == tool.small_atol == tool.absolute_atol
-
-
-@pytest.mark.parametrize("rule", LISTED)
-def test_numbers_of_the_lists(rule: str) -> None:
-    counts = {"absolute_threshold": 30, "binary": 61, "ulp": 17, "thousandth": 2, "accumulative": 0}
-    assert len(packaged().apis[rule]) == counts[rule]
