@@ -157,29 +157,6 @@ def gated_kernel(
     return torch.cat(found, 1)
 
 
-def chain_reference(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    return a @ b @ c
-
-
-def chain_kernel(step: Step, a: Tensor, b: Tensor, c: Tensor, factor: float = 1.0, rank: int = 0) -> Tensor:
-    middle = step(b @ c) * factor
-    return a[:, : a.shape[1] - rank] @ middle[: middle.shape[0] - rank]
-
-
-def mlp_kernel(
-    step: Step,
-    x: Tensor,
-    gate: Tensor,
-    up: Tensor,
-    down: Tensor,
-    factor: float = 1.0,
-    act: Step = F.silu,
-    lost: int = 0,
-) -> Tensor:
-    middle = step(act(x @ gate) * (x @ up)) * factor
-    return middle[:, lost:] @ down[lost:]
-
-
 def entropy_reference(x: Tensor, weight: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(x.float() @ weight.float(), target, reduction="none")
 
@@ -190,29 +167,6 @@ def entropy_kernel(
     logits = step(x @ weight)
     total = torch.logsumexp(logits[:, lost:], -1)
     return total * factor - logits.gather(1, ((target + other) % weight.shape[1])[:, None])[:, 0]
-
-
-def experts_kernel(
-    step: Step, x: Tensor, router: Tensor, experts: Tensor, factor: float = 1.0, lost: int = -1, scaled: bool = True
-) -> Tensor:
-    weights = torch.softmax(x @ router, -1)
-    best, chosen = weights.topk(2, -1)
-    best = step(best / best.sum(-1, keepdim=True) if scaled else best) * factor
-    results = step(torch.einsum("td,edf->tef", x, experts))
-    found = results.gather(1, chosen[..., None].expand(-1, -1, results.shape[-1]))
-    return (found * (torch.where(chosen == lost, 0.0, best)[..., None])).sum(1)
-
-
-def rotary_kernel(
-    step: Step, x: Tensor, weight: Tensor, cos: Tensor, sin: Tensor, factor: float = 1.0, shift: int = 0, sign: int = -1
-) -> Tensor:
-    width = cos.shape[-1]
-    q, k, v = (step(x @ weight) * factor).chunk(3, -1)
-    cos, sin = cos.roll(shift, 0), sin.roll(shift, 0)
-    turned = [
-        part * cos + torch.cat([sign * part[:, width // 2 :], part[:, : width // 2]], -1) * sin for part in (q, k)
-    ]
-    return torch.cat([*turned, v], -1)
 
 
 def flash_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[Tensor]:
@@ -242,18 +196,6 @@ def entropy_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[T
     return [x * 4, weight, torch.randint(200, (96,), generator=generator)]
 
 
-def rotary_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[Tensor]:
-    x, weight = of_shapes((64, 64), (64, 96))(generator, dtype)
-    angles = torch.arange(64)[:, None] * 100.0 ** (-torch.arange(16) / 16)
-    angles = torch.cat([angles, angles], -1)
-    return [x, weight, angles.cos().to(dtype), angles.sin().to(dtype)]
-
-
-def of_formula(kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The reference of a pipeline whose formula is the same without its borders."""
-    return functools.partial(kernel, itself)
-
-
 LOUD = {"factor": 1.01}
 PIPELINES: Mapping[str, Pipeline] = {
     "flash attention": Pipeline(
@@ -277,20 +219,6 @@ PIPELINES: Mapping[str, Pipeline] = {
         {"weights times 1.01": LOUD, "a chunk not rescaled": {"rescale": False}, "a state lost": {"lost": 2}},
         gated_inputs,
     ),
-    "products in the other association": Pipeline(
-        chain_reference,
-        chain_kernel,
-        chain_kernel,
-        {"times 1.01": LOUD, "one term lost": {"rank": 1}, "times 0.98": {"factor": 0.98}},
-        of_shapes((64, 96), (96, 64), (64, 48)),
-    ),
-    "MLP": Pipeline(
-        of_formula(mlp_kernel),
-        mlp_kernel,
-        mlp_kernel,
-        {"middle times 1.01": LOUD, "gelu for silu": {"act": F.gelu}, "a column lost": {"lost": 1}},
-        of_shapes((48, 64), (64, 128), (64, 128), (128, 64)),
-    ),
     "cross-entropy of rounded logits": Pipeline(
         entropy_reference,
         entropy_kernel,
@@ -298,19 +226,5 @@ PIPELINES: Mapping[str, Pipeline] = {
         {"times 1.01": LOUD, "a tail of classes lost": {"lost": 8}, "the next class": {"other": 1}},
         entropy_inputs,
         wide=True,
-    ),
-    "mixture of experts": Pipeline(
-        of_formula(experts_kernel),
-        experts_kernel,
-        experts_kernel,
-        {"times 1.01": LOUD, "an expert lost": {"lost": 2}, "weights not scaled": {"scaled": False}},
-        of_shapes((64, 48), (48, 8), (8, 48, 32)),
-    ),
-    "projections, then rotary": Pipeline(
-        of_formula(rotary_kernel),
-        rotary_kernel,
-        rotary_kernel,
-        {"times 1.01": LOUD, "the next position": {"shift": 1}, "the other sign": {"sign": 1}},
-        rotary_inputs,
     ),
 }
