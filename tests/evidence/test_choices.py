@@ -50,7 +50,7 @@ def inputs(seed: int, dtype: str) -> Tensor:
 
 
 def verdict(function: Callable[..., Any], name: str, dtype: str, device: str, seed: int) -> Verdict:
-    how = {"device": device, "key": f"choice.{seed}"}
+    how: Any = {"device": device, "key": f"choice.{seed}"}
     return compared(function, FUNCTIONS[name].reference, [inputs(seed, dtype)], **how)[0]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ UNDECIDED = {(name, "largest") for name in BESIDE_POLES} | {(BESIDE_POLES[0], "-
 
 
 def verdict(case: Case, function: Function, dtype: torch.dtype, device: str) -> tuple[str, str]:
-    how = {"device": device, "allow": "none", "api": case.api, "key": "infinities"}
+    how: Any = {"device": device, "allow": "none", "api": case.api, "key": "infinities"}
     [found] = compared(function, case.function, case.inputs(dtype), **how)
     return found.verdict, found.reason
 

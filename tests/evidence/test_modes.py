@@ -251,9 +251,9 @@ def causal(multiply: Function) -> Function:
 def test_a_weight_of_1_hides_nothing(how: str, size: float) -> None:
     args = [size * normal(2, 2, 8 + extra, 8)[:, :, :8] for extra in range(3)]
     device, right = causal(product(to_bits(11, how))), causal(torch.matmul)
-    how: Any = {"api": "Functional.scaled_dot_product_attention", "backward": True, "allow": "tf32"}
-    assert outcomes(device, right, args, **how) == ["pass", "pass"]
-    assert outcomes(lambda *args: device(*args) * 1.01, right, args, **how) == ["error", "error"]
+    asked: Any = {"api": "Functional.scaled_dot_product_attention", "backward": True, "allow": "tf32"}
+    assert outcomes(device, right, args, **asked) == ["pass", "pass"]
+    assert outcomes(lambda *args: device(*args) * 1.01, right, args, **asked) == ["error", "error"]
 
 
 @pytest.mark.parametrize(("wrong", "verdict"), [(0.0, "pass"), (1e-36, "error")])

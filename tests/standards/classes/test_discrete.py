@@ -9,7 +9,7 @@ from pytest_probe.numerics.dtypes import numpy_dtype
 from pytest_probe.standards.classes.discrete import Discrete
 from tests.support.asking import comparison
 
-FLOOR = {"api": "Torch.floor", "dtype": "float32"}
+FLOOR: dict[str, Any] = {"api": "Torch.floor", "dtype": "float32"}
 STILL, EDGE = {"perturbed_more": [[2.0, 5.0]] * 4}, {"perturbed_more": [[2, 5], [1, 5]]}
 COUNTED = {"api": "Torch.bincount", "runs": {"perturbed_more": [[3.0, 4.0], [4.0, 3.0]]}}
 BFLOAT16 = {
@@ -18,7 +18,11 @@ BFLOAT16 = {
 }  # fmt: skip
 ROUNDED = {"api": "Torch.round", "dtype": "float32", "runs": {"perturbed_more": [[-1.234, 2.0]]}}
 # Bins that several runs count otherwise: each could have another number.
-RANGE = {"api": "Torch.histc", "dtype": "float32", "runs": {"perturbed_more": [[3.0, 3.0], [3.0, 5.0], [4.0, 3.0]]}}
+RANGE: dict[str, Any] = {
+    "api": "Torch.histc",
+    "dtype": "float32",
+    "runs": {"perturbed_more": [[3.0, 3.0], [3.0, 5.0], [4.0, 3.0]]},
+}
 
 
 def near(ulps: int) -> list[float]:

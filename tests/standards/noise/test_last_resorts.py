@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -37,7 +39,7 @@ def operands(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 def judged(result: Tensor, a: Tensor, b: Tensor, api: str, device: str = "other") -> Verdict:
     reference = torch.matmul if result.dtype is a.dtype else wide
-    how = {"device": device, "allow": "none", "api": api}
+    how: Any = {"device": device, "allow": "none", "api": api}
     return compared(lambda a, b: result.clone(), reference, [a, b], **how)[0]
 
 
