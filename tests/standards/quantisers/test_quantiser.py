@@ -297,6 +297,13 @@ FAULTY: dict[str, tuple[np.ndarray, Callable[[np.ndarray], Quantised], dict[str,
 }  # fmt: skip
 
 
+def test_the_same_without_their_faults_are_none() -> None:
+    assert outcomes(MANY, floor(MANY)) == ("", "")
+    assert outcomes(MANY, _row_wise(MANY, lambda y: _largest(y) / 448), **ROWS) == ("", "")
+    assert outcomes(of_sizes(20, 64), nvfp4(of_sizes(20, 64), whole=True), **NV) == ("", "")
+    assert outcomes(of_sizes(128, 128), in_tiles(floor(of_sizes(128, 128))), **TILES) == ("", "")
+
+
 @pytest.mark.parametrize("name", FAULTY)
 def test_a_faulty_quantiser_is_an_error(name: str) -> None:
     x, quantise, how = FAULTY[name]
