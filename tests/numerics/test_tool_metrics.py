@@ -80,7 +80,7 @@ RULES = st.builds(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     name=st.sampled_from(FLOATS),
     convention=RULES | st.sampled_from(sorted(CONVENTIONS)),
@@ -252,7 +252,7 @@ def test_shapes_must_agree() -> None:
         measure(np.ones(3), np.ones((3, 1)), Convention())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(name=st.sampled_from(FLOATS), seed=st.integers(0, 2**32), step=st.integers(2, 3), order=st.booleans())
 def test_strides_do_not_matter(name: str, seed: int, step: int, order: bool) -> None:
     rule = own(name)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
@@ -298,7 +298,6 @@ def test_the_end_of_a_row_that_a_softmax_leaves_out_is_named(lost: int, dtype: s
         assert named(np.pad(softmax(x[:, 1:]), ((0, 0), (1, 0)))) == "as without the first 1 of dim -1 of input"
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(["float32", "bfloat16", "float16"]))
 def test_any_error_is_diagnosed(seed: int, dtype: str) -> None:
     random = np.random.default_rng(seed)
