@@ -100,7 +100,7 @@ class Sampled(Struct, frozen=True):
             at = f"element {list(worst[0].index)}" + (" among others" if found.wrong > 1 else "")
             output = replace(output, diagnosis=replace(found, where=at if found.where else ""))
         reason = f"{output.reason}; {share}" if output.reason else ""
-        return replace(output, shape=shape, reason=reason, worst=worst, metrics=metrics, basis=None)
+        return replace(output, shape=shape, reason=reason, worst=worst, metrics=metrics)
 
     @property
     def share(self) -> float:
