@@ -3,7 +3,6 @@ name."""
 
 from __future__ import annotations
 
-import gzip
 import json
 import tempfile
 from pathlib import Path
@@ -13,8 +12,9 @@ import pytest
 
 from tests.acceptance.conftest import DumpMaker, backward, forward, tensor
 from tests.support.compilers import BROKEN
+from tests.support.dumps import unpack
 from tests.support.installed import needs_paddle
-from tests.support.running import refusal
+from tests.support.running import by_case, refusal
 
 CONFTEST = """
 from tests.support import compilers, devices
@@ -62,8 +62,7 @@ def run(pytester: pytest.Pytester, make_dump: DumpMaker) -> Any:
     def one(*args: str, calls: Any = CALLS) -> tuple[pytest.RunResult, dict[str, Any]]:
         make_dump(data=calls)
         result = pytester.runpytest("--probe-dump=dump.json", "--probe-out=out", *args)
-        lines = Path("out/results.jsonl").read_text().splitlines() if Path("out/results.jsonl").exists() else []
-        return result, {found["id"].split("::")[1]: found for found in map(json.loads, lines)}
+        return result, by_case()
 
     return one
 
@@ -72,9 +71,8 @@ def verdicts(found: dict[str, Any]) -> dict[str, str]:
     return {name: each["verdict"] for name, each in found.items()}
 
 
-@pytest.mark.parametrize("args", [("-n0",), ("-n2", "--probe-device=other")])
-def test_calls_are_compiled_and_right(run: Any, args: tuple[str, ...]) -> None:
-    result, found = run("--probe-compile=aot_eager", *args)
+def test_calls_are_compiled_and_right(run: Any) -> None:
+    result, found = run("--probe-compile=aot_eager", "--probe-device=other")
     assert set(verdicts(found).values()) == {"pass"}
     result.stdout.fnmatch_lines(
         ["probe: calls on the device are compiled by aot_eager", "compile, 9 cases: 9 compiled by aot_eager; graphs *"]
@@ -84,33 +82,9 @@ def test_calls_are_compiled_and_right(run: Any, args: tuple[str, ...]) -> None:
     assert "compiled by aot_eager: 1 graph" in linear["notes"]
 
 
-def integer(value: int) -> dict[str, Any]:
-    return {"type": "int", "value": value}
-
-
-INDICES = {**plain(4, dtype="int64"), "Max": 7, "Min": 0, "Mean": None, "Norm": None}
-IMAGE = plain(1, 2, 8, 8)
-# One call of each kind: elementwise, a reduction, softmax, a norm, a product with what follows it, a view, in place,
-# an embedding, pooling, a loss, dropout, a list of tensors.
-KINDS = {
-    "Functional.gelu.0.forward": CALLS["Functional.gelu.0.forward"],
-    "Functional.gelu.0.backward": CALLS["Functional.gelu.0.backward"],
-    "Torch.sum.0.forward": forward(plain(8, 64), integer(1), output=plain(8)),
-    "Torch.softmax.0.forward": forward(plain(8, 64), integer(1), output=plain(8, 64)),
-    "Functional.layer_norm.0.forward": CALLS["Functional.layer_norm.0.forward"],
-    "Functional.linear.0.forward": CALLS["Functional.linear.0.forward"],
-    "Tensor.transpose.0.forward": forward(plain(4, 8), integer(0), integer(1), output=plain(8, 4)),
-    "Tensor.add_.0.forward": CALLS["Tensor.add_.0.forward"],
-    "Functional.embedding.0.forward": forward(INDICES, plain(8, 16), output=plain(4, 16)),
-    "Functional.max_pool2d.0.forward": forward(IMAGE, integer(2), output=plain(1, 2, 4, 4)),
-    "Functional.cross_entropy.0.forward": forward(plain(4, 8), INDICES, output=plain()),
-    "Functional.dropout.0.forward": forward(plain(64, 64), {"type": "float", "value": 0.5}, output=plain(64, 64)),
-    "Torch._foreach_mul.0.forward": {
-        **forward([plain(8), plain(4)], {"type": "float", "value": 1.5}, output=plain(8)),
-        "output": [plain(8), plain(4)],
-    },
-}
-SOME = {name: call for name, call in KINDS.items() if any(api in name for api in ("gelu", "linear", "sum", "add_"))}
+# An elementwise call with its gradient, a reduction, a product and one in place.
+SOME = {name: call for name, call in CALLS.items() if any(api in name for api in ("gelu", "linear.0.forward", "add_"))}
+SOME["Torch.sum.0.forward"] = forward(plain(8, 64), NUMBER, output=plain(8))
 
 
 @pytest.mark.slow
@@ -141,8 +115,7 @@ def test_what_a_compiler_breaks_is_an_error(run: Any, name: str, device: str) ->
 
 
 def test_a_fusion_that_keeps_float32_inside_is_right(run: Any) -> None:
-    _, found = run("--probe-compile=fusing", "-k", "silu")
-    assert verdicts(found) == {"Functional.silu.0.forward": "pass"}
+    assert verdicts(run("--probe-compile=fusing", "-k", "silu")[1]) == {"Functional.silu.0.forward": "pass"}
 
 
 def test_an_error_of_eager_mode_too_is_said(run: Any, pytester: pytest.Pytester) -> None:
@@ -159,39 +132,30 @@ def test_an_error_of_eager_mode_too_is_said(run: Any, pytester: pytest.Pytester)
 
 
 def test_several_compilers_are_several_items(run: Any) -> None:
-    result, found = run("--probe-compile=eager,dropped-bias", "--probe-dtype=float64,recorded", "-k", "linear")
+    """The command of one compiles by the same, for any sizes as the run does."""
+    result, found = run("--probe-compile=eager,dropped-bias,dynamic", "--probe-dtype=float64,recorded", "-k", "linear")
     names = [f"Functional.linear.0.{way}" for way in ("forward", "backward")]
     dtypes, compilers = ("", "[float64]"), ("[eager]", "[dropped-bias]")
     assert found.keys() == {f"{name}{dtype}{each}" for name in names for dtype in dtypes for each in compilers}
     assert verdicts(found)["Functional.linear.0.forward[float64][eager]"] == "pass"
     assert verdicts(found)["Functional.linear.0.forward[dropped-bias]"] == "error"
-    result.stdout.fnmatch_lines(
-        ["to reproduce: pytest 'dump.json::Functional.linear.0.forward'* --probe-compile=dropped-bias"]
-    )
+    words = "to reproduce: pytest 'dump.json::Functional.linear.0.forward'* --probe-compile=dropped-bias,dynamic"
+    result.stdout.fnmatch_lines([words])
 
 
-def test_the_command_of_an_item_compiles_for_any_sizes_as_the_run_does(run: Any) -> None:
-    result, _ = run("--probe-compile=dropped-bias,dynamic", "-k", "linear.0.forward")
-    result.stdout.fnmatch_lines(["to reproduce: pytest *linear.0.forward'* --probe-compile=dropped-bias,dynamic"])
-
-
-def test_what_cannot_be_compiled_is_a_skip(run: Any) -> None:
+def test_what_cannot_be_compiled_is_a_skip_and_a_compiler_that_breaks_an_error(run: Any) -> None:
     calls = {
+        "Torch.relu.0.forward": forward(plain(4), output=plain(4)),
         "Torch.allclose.0.forward": forward(plain(4), plain(4), output={"type": "bool", "value": True}),
         "Tensor.size.0.forward": forward(plain(4), output={"type": "torch.Size", "value": [4]}),
     }
-    _, found = run("--probe-compile=aot_eager", calls=calls)
+    _, found = run("--probe-compile=relu_compile_error_TESTING_ONLY", calls=calls)
+    relu = found.pop("Torch.relu.0.forward")
+    assert (relu["verdict"], relu["kind"]) == ("error", "compiler")
+    assert "ReluCompileError" in relu["reason"]
     assert set(verdicts(found).values()) == {"skip"}
     assert {each["kind"] for each in found.values()} == {"not compilable"}
     assert "ran as without a compiler" in found["Tensor.size.0.forward"]["reason"]
-
-
-def test_a_compiler_that_breaks_is_an_error_of_its_own_kind(run: Any) -> None:
-    calls = {"Torch.relu.0.forward": forward(plain(4), output=plain(4))}
-    _, found = run("--probe-compile=relu_compile_error_TESTING_ONLY", calls=calls)
-    relu = found["Torch.relu.0.forward"]
-    assert (relu["verdict"], relu["kind"]) == ("error", "compiler")
-    assert "ReluCompileError" in relu["reason"]
 
 
 def test_other_sizes_first(run: Any) -> None:
@@ -220,7 +184,7 @@ def test_static_graphs_of_paddle(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest(
         f"--probe-dump={Path(__file__).parents[3] / 'cases/paddle-gpt'}", "--probe-compile=to_static", "--probe-out=out"
     )
-    found = [json.loads(line) for line in Path("out/results.jsonl").read_text().splitlines()]
+    found = by_case().values()
     wrong = {each["api"] for each in found if each["verdict"] == "error"}
     assert wrong == {"paddle.Tensor.multiply_"}
     assert {each["kind"] for each in found if each["verdict"] == "skip"} == {"not compilable"}
@@ -232,11 +196,7 @@ def test_static_graphs_of_paddle(pytester: pytest.Pytester) -> None:
 def test_real_steps_pass_as_without_a_compiler(pytester: pytest.Pytester) -> None:
     """A step of a GPT's, and one of a CNN's."""
     root = Path(__file__).parents[3]
-    (pytester.path / "cnn").mkdir()
-    for name in ("dump.json", "stack.json"):
-        packed = (root / "tests/data/msprobe-26.2.0/cnn" / f"{name}.gz").read_bytes()
-        (pytester.path / "cnn" / name).write_bytes(gzip.decompress(packed))
-    dumps = f"--probe-dump={root / 'cases/gpt'}", "--probe-dump=cnn"
+    dumps = f"--probe-dump={root / 'cases/gpt'}", f"--probe-dump={unpack('msprobe-26.2.0/cnn', pytester.path)}"
     result = pytester.runpytest(*dumps, "--probe-compile=aot_eager", "--probe-out=out")
     found = [json.loads(line) for line in Path("out/results.jsonl").read_text().splitlines()]
     assert len(found) == 417
