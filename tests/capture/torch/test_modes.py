@@ -1,5 +1,3 @@
-"""Among modes, traces and threads of the program's own."""
-
 from __future__ import annotations
 
 import gc
