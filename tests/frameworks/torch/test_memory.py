@@ -1,5 +1,3 @@
-"""Zones around tensors, tensors at the end of a page, and what is in memory that nobody has written to."""
-
 from __future__ import annotations
 
 import math

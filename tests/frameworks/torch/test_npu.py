@@ -57,18 +57,6 @@ def test_numbers_and_gradients_are_those_of_a_composition(name: str) -> None:
             assert one == other
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_arguments_may_all_be_given_by_keyword(name: str) -> None:
-    api, args, kwargs = EXAMPLES[name]
-    copies = mapped((args, kwargs), torch.clone)
-    by_keyword = inspect.signature(OPERATORS[api]).bind(*copies[0], **copies[1]).arguments
-    found, _ = called(OPERATORS[api], (), by_keyword, gradients=False)
-    wanted, _ = called(OPERATORS[api], args, kwargs, gradients=False)
-    assert all(
-        torch.equal(one, other) for one, other in zip(found, wanted, strict=True) if isinstance(one, torch.Tensor)
-    )
-
-
 def parameters(schema: str) -> tuple[str, dict[str, str]]:
     """An operator's name, and the text of each default by parameter, "" without one."""
     name, inside = re.fullmatch(r"([\w.]+)\((.*)\) -> .*", schema).groups()  # type: ignore[union-attr]

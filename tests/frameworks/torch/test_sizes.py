@@ -1,5 +1,3 @@
-"""What a call would take is known before: never less than its results, and a small one pays nothing for it."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
