@@ -1,5 +1,3 @@
-"""What was meant by a word that is not known."""
-
 from __future__ import annotations
 
 import pytest
