@@ -12,12 +12,12 @@ import pytest
 
 from pytest_probe import PrecisionDebugger, seed_all
 from pytest_probe.errors import OverflowFound, SettingsError
-from tests.support.capturing import content, entries, forwards, recorded
+from tests.support.capturing import content, entries, forwards
 
 
 def test_inputs_are_those_before_the_call(kit: Any, tmp_path: Path) -> None:
     x = kit.P.full([3], 2.0)
-    (entry,) = recorded(tmp_path, lambda: x.add_(x), framework=kit.FRAMEWORK).values()
+    (entry,) = kit.recorded(tmp_path, lambda: x.add_(x)).values()
     assert [entry["input_args"][0]["Max"], entry["output"][0]["Max"]] == [2.0, 4.0]
     assert content(tmp_path)["framework"] == kit.FRAMEWORK
 
@@ -27,7 +27,7 @@ def test_memory_that_is_used_again_is_another_tensor(kit: Any, tmp_path: Path) -
         for value in range(50):
             kit.P.sign(kit.P.full([64], float(value)))
 
-    found = recorded(tmp_path, program, framework=kit.FRAMEWORK)
+    found = kit.recorded(tmp_path, program)
     given = [found[f"{kit.TOP}.sign.{number}.forward"]["input_args"][0]["Max"] for number in range(50)]
     assert given == list(range(50))
 
@@ -39,7 +39,7 @@ def test_lists_scopes_and_halves(kit: Any, tmp_path: Path) -> None:
         def program() -> None:
             kit.P.tanh(kit.P.exp(kit.wanting(kit.P.ones([2])))).sum().backward()
 
-        found.update(recorded(tmp_path, program, framework=kit.FRAMEWORK, overwrite=True, **options))
+        found.update(kit.recorded(tmp_path, program, overwrite=True, **options))
         return list(found)
 
     found = dict[str, Any]()
@@ -61,16 +61,12 @@ def test_lists_scopes_and_halves(kit: Any, tmp_path: Path) -> None:
 
 def test_an_overflow_ends_the_program_behind_its_call(kit: Any, tmp_path: Path) -> None:
     with pytest.raises(OverflowFound, match=rf"{kit.TOP}\.log\.0\.forward"):
-        recorded(tmp_path, lambda: kit.P.log(kit.P.zeros([2])), framework=kit.FRAMEWORK, task="overflow_check")
+        kit.recorded(tmp_path, lambda: kit.P.log(kit.P.zeros([2])), task="overflow_check")
     assert forwards(entries(tmp_path)) == [f"{kit.TOP}.log.0"]
     x = kit.wanting(kit.P.zeros([2]))
     first = {"pytorch": "sqrt", "paddle": "__mul__"}[kit.FRAMEWORK]  # Paddle's has the gradient of its input alone
     with pytest.raises(OverflowFound, match=rf"{first}\.0\.backward"):
-        recorded(
-            tmp_path / "backward",
-            lambda: kit.P.sqrt(x * 1.0).sum().backward(),
-            **{"framework": kit.FRAMEWORK, "task": "overflow_check"},
-        )
+        kit.recorded(tmp_path / "backward", lambda: kit.P.sqrt(x * 1.0).sum().backward(), task="overflow_check")
     # Paddle's ends behind its backward.
     assert kit.FRAMEWORK == "pytorch" or np.isinf(x.grad.numpy()).all()
 

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_probe import PrecisionDebugger
 from pytest_probe.errors import SettingsError
-from tests.support.capturing import construct, content, entries, recorded
+from tests.support.capturing import construct, content, entries
 
 RES = "Module.r1.Res"
 
@@ -26,7 +26,7 @@ def step(kit: Any, model: Any) -> float:
 
 def of_net(kit: Any, folder: Path, **options: Any) -> tuple[Any, dict[str, Any]]:
     model = kit.Net()
-    return model, recorded(folder, lambda: step(kit, model), framework=kit.FRAMEWORK, model=model, **options)
+    return model, kit.recorded(folder, lambda: step(kit, model), model=model, **options)
 
 
 def forwards(kit: Any) -> list[str]:
@@ -145,7 +145,7 @@ def test_structures_of_arguments_and_results(kit: Any, tmp_path: Path) -> None:
         answers.append(model[0](Pair(a, b), original=c, module={"x": d}))
         (answers[0].logits.sum() + answers[0].extra["sum"][0].sum()).backward()
 
-    found = recorded(tmp_path, program, framework=kit.FRAMEWORK, level="L0", model=model)
+    found = kit.recorded(tmp_path, program, level="L0", model=model)
     assert (type(answers[0]), type(answers[0].pair)) == (Answer, Pair)
     entry, backward = found["Module.0.Inside.forward.0"], found["Module.0.Inside.backward.0"]
     assert (entry["input_args"][0]["left"]["Max"], entry["input_kwargs"]["module"]["x"]["Max"]) == (1, 4)
@@ -167,7 +167,7 @@ def test_recomputed_modules_and_calls_say_so(kit: Any, way: int, tmp_path: Path)
     recompute, nn = kit.RECOMPUTING[way % len(kit.RECOMPUTING)], kit.P.nn
     model = inside(kit, lambda x: recompute(model[0].inner, x).sum())
     model[0].inner, x = nn.Sequential(nn.Linear(3, 3), nn.Tanh()), kit.wanting(kit.P.ones([1, 3]))
-    found = recorded(tmp_path, lambda: model(x).backward(), framework=kit.FRAMEWORK, level="mix", model=model)
+    found = kit.recorded(tmp_path, lambda: model(x).backward(), level="mix", model=model)
     linear, call = "Module.0.inner.0.Linear.forward", f"{kit.FUNCTIONAL}.linear"
     names = [f"{linear}.0", f"{call}.0.forward", f"{linear}.1", f"{call}.1.forward"]
     assert [found[name]["is_recompute"] for name in names] == [False, False, True, True]
@@ -192,7 +192,7 @@ def test_an_exception_of_a_forward_passes(kit: Any, tmp_path: Path) -> None:
             model(kit.P.full([2], -5.0))
         model(kit.P.ones([2]))
 
-    found = recorded(tmp_path, program, framework=kit.FRAMEWORK, level="mix", model=model)
+    found = kit.recorded(tmp_path, program, level="mix", model=model)
     entry, parents = found["Module.0.0.Inside.forward.0"], construct(tmp_path)
     assert (entry["probe"], "output" in entry) == ({"raised": "KeyError"}, False)
     assert parents[f"{kit.TENSOR}.__add__.1.forward"] == "Module.0.0.Inside.forward.1"
@@ -205,7 +205,7 @@ def test_what_the_hooks_cannot_record_never_stops_the_program(kit: Any, tmp_path
             raise RuntimeError("not to be looked at")
 
     model, given, got = inside(kit, lambda value: value), Hostile(), list[Any]()
-    found = recorded(tmp_path, lambda: got.append(model[0](given)), framework=kit.FRAMEWORK, level="L0", model=model)
+    found = kit.recorded(tmp_path, lambda: got.append(model[0](given)), level="L0", model=model)
     assert got[0] is given
     assert "not to be looked at" in found["Module.0.Inside.forward.0"]["probe"]["failed"]
 
@@ -214,7 +214,7 @@ def test_compiled_modules_run_as_they_do(kit: Any, tmp_path: Path) -> None:
     nn, x = kit.P.nn, kit.P.linspace(-1, 1, 6).reshape([2, 3])
     model = nn.Sequential(kit.compiled(nn.Sequential(nn.Linear(3, 3), nn.Tanh())), nn.ReLU())
     expected, got = model(x).tolist(), list[Any]()
-    found = recorded(tmp_path, lambda: got.append(model(x).tolist()), framework=kit.FRAMEWORK, level="mix", model=model)
+    found = kit.recorded(tmp_path, lambda: got.append(model(x).tolist()), level="mix", model=model)
     assert [*got, model(x).tolist()] == [expected] * 2
     assert "Module.1.ReLU.forward.0" in found
     assert not any("Tanh" in name or "Linear" in name for name in found)
@@ -267,11 +267,7 @@ def test_stop_leaves_no_hook_and_start_goes_on(kit: Any, tmp_path: Path) -> None
 def test_models_of_a_list_are_numbered(kit: Any, tmp_path: Path) -> None:
     nn = kit.P.nn
     models = [nn.Sequential(nn.ReLU()), nn.Sequential(nn.Tanh())]
-    found = recorded(
-        tmp_path,
-        lambda: models[1](models[0](kit.P.ones([2]))),
-        **{"framework": kit.FRAMEWORK, "level": "L0", "model": models},
-    )
+    found = kit.recorded(tmp_path, lambda: models[1](models[0](kit.P.ones([2]))), level="L0", model=models)
     assert list(found) == ["Module.0.0.ReLU.forward.0", "Module.1.0.Tanh.forward.0"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import paddle
@@ -10,8 +11,11 @@ from paddle import nn
 from paddle.distributed.fleet.utils import recompute
 from paddle.nn.functional import relu
 
+from tests.support import capturing
+
 __all__ = ["relu"]
 FRAMEWORK, P, Module = "paddle", paddle, nn.Layer
+recorded = partial(capturing.recorded, framework=FRAMEWORK)
 CONV, NORM, RELU = "Conv2D", "BatchNorm2D", "InPlace"
 CALLS = {"conv": "paddle._C_ops.conv2d", "relu": "paddle.nn.functional.relu_", "sum": "paddle.Tensor.__add__"}
 TOP, TENSOR, FUNCTIONAL = "paddle", "paddle.Tensor", "paddle.nn.functional"

@@ -10,8 +10,11 @@ from torch import nn
 from torch.nn.functional import relu
 from torch.utils.checkpoint import checkpoint
 
+from tests.support import capturing
+
 __all__ = ["relu"]
 FRAMEWORK, P, Module = "pytorch", torch, nn.Module
+recorded = partial(capturing.recorded, framework=FRAMEWORK)
 CONV, NORM, RELU = "Conv2d", "BatchNorm2d", "ReLU"
 CALLS = {"conv": "Functional.conv2d", "relu": "Functional.relu", "sum": "Tensor.__iadd__"}
 TOP, TENSOR, FUNCTIONAL = "Torch", "Tensor", "Functional"
