@@ -107,7 +107,7 @@ def test_a_compiled_region_is_one_row(kit: Any, caplog: pytest.LogCaptureFixture
     assert caplog.text.count("is one row") == 1
 
 
-def test_two_frameworks_are_told_apart() -> None:
+def test_paddle_and_torch_are_told_apart() -> None:
     paddle, torch = pytest.importorskip("paddle"), pytest.importorskip("torch")
     a, b = paddle.ones([3]), torch.ones(3)
     for framework, expected in ((None, {"Torch.add": 1}), ("paddle", {})):
