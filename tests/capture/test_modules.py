@@ -165,7 +165,7 @@ def test_structures_of_arguments_and_results(kit: Any, tmp_path: Path) -> None:
 def test_recomputed_modules_and_calls_say_so(kit: Any, way: int, tmp_path: Path) -> None:
     """By each way that the framework has."""
     recompute, nn = kit.RECOMPUTING[way % len(kit.RECOMPUTING)], kit.P.nn
-    model = inside(kit, lambda x: recompute(model[0].inner, x).sum())
+    model: Any = inside(kit, lambda x: recompute(model[0].inner, x).sum())
     model[0].inner, x = nn.Sequential(nn.Linear(3, 3), nn.Tanh()), kit.wanting(kit.P.ones([1, 3]))
     found = kit.recorded(tmp_path, lambda: model(x).backward(), level="mix", model=model)
     linear, call = "Module.0.inner.0.Linear.forward", f"{kit.FUNCTIONAL}.linear"

@@ -199,7 +199,10 @@ def test_an_allocator_that_does_not_count_is_not_zero(kit: Any, accelerated: Any
 def test_an_accelerators_allocator_counts(kit: Any, accelerated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     if kit.name == "pytorch":
         held = [100, 700]
-        parts = {"memory_allocated": lambda place: held.pop(0), "max_memory_allocated": lambda place: 5100}
+        parts: dict[str, Any] = {
+            "memory_allocated": lambda place: held.pop(0),
+            "max_memory_allocated": lambda place: 5100,
+        }
         parts |= dict.fromkeys(("synchronize", "reset_peak_memory_stats"), lambda place: None)
         device = accelerated(**parts)
     else:
