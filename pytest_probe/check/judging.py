@@ -21,8 +21,9 @@ from pytest_probe.check.gradients import (
     large_gradients,
     unless_refused,
 )
-from pytest_probe.check.large.pieces import Pieces, Sampled, StepsOf
+from pytest_probe.check.large.pieces import Pieces, Sampled
 from pytest_probe.check.large.sampler import Sampler, compared_in_samples
+from pytest_probe.check.large.scan import StepsOf
 from pytest_probe.check.pair_metrics import baseline_metrics, crc
 from pytest_probe.check.perturbed import OutputRuns
 from pytest_probe.check.reference import other_reading
