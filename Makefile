@@ -47,7 +47,7 @@ evidence: $(INSTALLED)
 	$(VENV)/bin/pytest -n 2 --dist worksteal -m evidence
 
 # With Paddle in the environment: the tests that need it. All others do the same without it.
-NEEDS_PADDLE := (importorskip|unavailable)\("paddle"|needs_paddle
+NEEDS_PADDLE := (importorskip|unavailable)\("paddle"|needs_paddle|\(kit: Any
 test-paddle: $(PADDLE)
 	$(VENV)/bin/pytest -n 2 --dist worksteal --tenth -m paddle tests/frameworks/paddle tests/capture/paddle \
 		$$(grep -rlE '$(NEEDS_PADDLE)' tests --include='test_*.py' --exclude-dir=paddle)

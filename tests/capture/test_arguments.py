@@ -1,5 +1,3 @@
-"""What type checkers say of a program that records. `make lint` fails where they pass what an ignore names here."""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""What a capture is told: files as msprobe's, arguments, and errors that say what would do."""
-
 from __future__ import annotations
 
 import json
@@ -12,36 +10,11 @@ from pytest_probe.capture.config import read_config
 from pytest_probe.capture.scope import Scope
 from pytest_probe.errors import SettingsError
 
-# As msprobe 26.2.0 ships it, and what 1.2.2's has besides.
-SHIPPED: dict[str, Any] = {
-    "task": "statistics",
-    "dump_path": "./dump_path",
-    "rank": [],
-    "step": [],
-    "level": "L1",
-    "extra_info": True,
-    "async_dump": False,
-    "enable_dataloader": False,
-    "statistics": {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics"},
-    "tensor": {"scope": [], "list": [], "data_mode": ["all"], "file_format": "npy"},
-    "overflow_check": {"overflow_nums": 1, "check_mode": "all"},
-    "acc_check": {"white_list": [], "black_list": [], "error_data_path": "./"},
-    "run_ut": {"white_list": [], "black_list": [], "error_data_path": "./"},
-    "grad_probe": {"grad_level": "L1", "param_list": [], "bounds": [-1, 0, 1]},
-    "free_benchmark": {"scope": [], "fuzz_device": "npu"},
-}
-
 
 def written(folder: Path, **content: Any) -> Path:
     path = folder / "config.json"
     path.write_text(json.dumps(content))
     return path
-
-
-def test_msprobes_own_file_is_read(tmp_path: Path) -> None:
-    config = read_config(written(tmp_path, **SHIPPED))
-    assert (config.dump_path, config.task, config.level, config.stacks) == ("./dump_path", "statistics", "L1", True)
-    assert config.modes == {"forward", "backward", "input", "output"}
 
 
 def test_the_section_of_the_task_counts(tmp_path: Path) -> None:
@@ -87,7 +60,7 @@ def test_a_range_is_no_set_of_its_numbers() -> None:
 
 
 def test_arguments_count_more_than_the_file(tmp_path: Path) -> None:
-    path = written(tmp_path, **SHIPPED)
+    path = written(tmp_path, task="statistics", dump_path="d", step=[], statistics={"scope": []})
     config = read_config(path, task="tensor", step=[1, "4-6"], scope=["Torch.a.0.forward", "Torch.b.0.forward"])
     assert (config.task, config.steps, config.scope[0]) == ("tensor", (range(1, 2), range(4, 7)), "Torch.a.0.forward")
 
@@ -97,12 +70,10 @@ def test_arguments_count_more_than_the_file(tmp_path: Path) -> None:
     [
         ({"tasks": "tensor"}, ["unknown key 'tasks'; did you mean 'task'? Known keys: task, "]),
         ({"task": "tensors"}, ["tensors", "statistics, tensor, structure, overflow_check"]),
-        ({"task": 3}, ["task: 3", "statistics, tensor, structure, overflow_check"]),
         ({"scope": []}, ["unknown key 'scope'; known keys: task, "]),
         ({"level": "L3"}, ["level", "L3", "L0, L1, mix"]),
         ({"level": "L2"}, ["level: 'L2'", "msprobe's dump of Ascend kernels", "level L1"]),
         ({"jit": True}, ["jit: True", "kernels of compiled functions", "run the program without jit"]),
-        ({"statistics": {"jit": "O1"}}, ["statistics: jit: 'O1'", "kernels of compiled functions"]),
         ({"task": "grad_probe"}, ["task: 'grad_probe'", "msprobe's gradient monitor"]),
         ({"task": "free_benchmark"}, ["task: 'free_benchmark'", "msprobe's free benchmarking", "--probe-dump"]),
         ({"tensor": {"online_run_ut": True}}, ["online_run_ut: True", "nfs_path, or host and port"]),
@@ -110,14 +81,11 @@ def test_arguments_count_more_than_the_file(tmp_path: Path) -> None:
         ({"is_deterministic": "no"}, ["is_deterministic: 'no'", "true or false"]),
         ({"step": ["6-4"]}, ["step", "6-4"]),
         ({"step": 3}, ["step", "list"]),
-        ({"rank": [-1]}, ["rank", "-1"]),
         ({"statistics": {"scope": ["one"]}}, ["scope", "first and the last"]),
         ({"statistics": {"data_modes": []}}, ["statistics: unknown key 'data_modes'; did you mean 'data_mode'?"]),
-        ({"statistics": {"data_mode": ["up"]}}, ["data_mode", "up", "forward, backward, input, output"]),
         ({"statistics": {"data_mode": "forward"}}, ["statistics: data_mode: 'forward'", "a list of forward, "]),
         ({"statistics": ["all"]}, ["statistics", "an object"]),
         ({"namespaces": {"Mine": 1}}, ["namespaces: {'Mine': 1}", "modules by prefix"]),
-        ({"extra_info": "yes"}, ["extra_info", "true or false"]),
         ({"task": "overflow_check", "overflow_check": {"overflow_nums": 0}}, ["overflow_nums", "-1"]),
         ({"task": "overflow_check", "level": "L0"}, ["level", "L1"]),
     ],

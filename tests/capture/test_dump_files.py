@@ -1,5 +1,3 @@
-"""A file that grows and can be read as a whole at every moment."""
-
 from __future__ import annotations
 
 import errno
@@ -59,12 +57,6 @@ def test_a_dump_that_is_there_is_never_written_over(tmp_path: Path) -> None:
     (tmp_path / "dump.json").write_text("mine")
     with pytest.raises(FileExistsError):
         GrowingFile(tmp_path / "dump.json", {}, "data")
-
-
-def test_a_whole_file_appears_at_once(tmp_path: Path) -> None:
-    write_json(tmp_path / "stack.json", {"0": [["a"], []]})
-    assert read(tmp_path / "stack.json") == {"0": [["a"], []]}
-    assert [path.name for path in tmp_path.iterdir()] == ["stack.json"]
 
 
 def test_bytes_that_are_no_text_are_written_as_their_codes(tmp_path: Path) -> None:

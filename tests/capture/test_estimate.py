@@ -1,5 +1,3 @@
-"""What a step would take, from a dump of its structure."""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""A folder is one run's: what a second capture into it meets."""
-
 from __future__ import annotations
 
 import os
@@ -16,6 +14,16 @@ from tests.support.capturing import entries
 REFUSED = r"dump_path: .* cannot be used; it holds the dump of an earlier run \(step0/proc\d+\); .*overwrite=True"
 
 
+def check(folder: Path, rank: int | None, ranks: int, free: bool, name: str) -> None:
+    if free:
+        take(str(folder), rank, ranks, overwrite=False)
+        return
+    with pytest.raises(SettingsError, match=name):
+        take(str(folder), rank, ranks, overwrite=False)
+    take(str(folder), rank, ranks, overwrite=True)
+    assert not (folder / name).exists()
+
+
 def earlier(folder: Path, *processes: str) -> None:
     for process in processes:
         path = folder / "step0" / process
@@ -25,7 +33,6 @@ def earlier(folder: Path, *processes: str) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a capture puts into the environment goes again."""
     monkeypatch.setenv(TAKEN, "")
 
 
@@ -68,13 +75,7 @@ def test_a_folder_with_an_earlier_dump_is_refused(
     there: list[str], rank: int | None, ranks: int, free: bool, tmp_path: Path
 ) -> None:
     earlier(tmp_path, *there)
-    if free:
-        take(str(tmp_path), rank, ranks, overwrite=False)
-    else:
-        with pytest.raises(SettingsError):
-            take(str(tmp_path), rank, ranks, overwrite=False)
-        take(str(tmp_path), rank, ranks, overwrite=True)
-        assert not (tmp_path / "step0").exists()
+    check(tmp_path, rank, ranks, free, "step0" if there else "")
 
 
 @pytest.mark.parametrize(
@@ -94,13 +95,7 @@ def test_a_folder_with_paddleapex_files_is_refused(
     folder.mkdir()
     for file in ("forward_rank0_all.json", "forward_rank0_half.json", "paddle.exp*0.0.pt"):
         (folder / file).write_text("{}")
-    if free:
-        take(str(tmp_path), rank, ranks, overwrite=False)
-    else:
-        with pytest.raises(SettingsError, match=name):
-            take(str(tmp_path), rank, ranks, overwrite=False)
-        take(str(tmp_path), rank, ranks, overwrite=True)
-        assert not folder.exists()
+    check(tmp_path, rank, ranks, free, name)
 
 
 def test_files_of_paddleapex_hold_no_calls_of_torch(tmp_path: Path) -> None:

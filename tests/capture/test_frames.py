@@ -1,5 +1,3 @@
-"""Stacks keep their numbers, also where a signal's handler raises in between."""
-
 from __future__ import annotations
 
 import sys

@@ -11,7 +11,6 @@ from pytest_probe.capture.statistics import fill_together
 
 
 def told(*arrays: np.ndarray) -> list[dict[str, Any]]:
-    """What the dump says of the masses of arrays that are counted together."""
     seen = [Seen("torch.Tensor", str(one.dtype), one.shape, False) for one in arrays]
     fill_together(np.concatenate([one.reshape(-1) for one in arrays]), [one.size for one in arrays], seen)
     return [{key: getattr(one, key) for key in ("zeros", "mode", "constant_rows") if getattr(one, key)} for one in seen]
@@ -42,10 +41,7 @@ def test_constant_rows_and_what_they_hold() -> None:
     padded, own = normal(), normal(1)
     padded[20:] = 0
     own[:8] = own[:8, :1]
-    assert told(padded, own) == [
-        {"zeros": 12 / 32, "constant_rows": [12 / 32, 0.0]},
-        {"constant_rows": [8 / 32, None]},
-    ]
+    assert told(padded, own) == [{"zeros": 12 / 32, "constant_rows": [12 / 32, 0.0]}, {"constant_rows": [8 / 32, None]}]
 
 
 def test_rows_that_are_equal_by_chance_are_not_told() -> None:

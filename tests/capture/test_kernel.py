@@ -1,5 +1,3 @@
-"""The compiled kernel beside NumPy."""
-
 from __future__ import annotations
 
 import math
@@ -11,10 +9,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from msgspec import structs
 
 from pytest_probe.capture import kernel
+from pytest_probe.capture.snapshot import Seen
+from pytest_probe.capture.statistics import fill_small_from, fill_together
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 SIZES = (1, 2, 7, 8, 15, 16, 17, 1000, 2**20 + 3)
@@ -100,7 +99,6 @@ def test_a_sample_has_the_elements_of_numpy(
 
 
 def check_sample(compiled: ModuleType, name: str, extents: tuple[int, ...], strides: tuple[int, ...]) -> None:
-    """Beside NumPy's view of the same places. The memory ends with the last of them."""
     dtype = dtype_of(name)
     last = sum((extent - 1) * stride for extent, stride in zip(extents, strides, strict=True))
     memory = unaligned(np.random.default_rng(0).integers(-2, 3, last + 1).astype(dtype), 1)
@@ -108,12 +106,6 @@ def check_sample(compiled: ModuleType, name: str, extents: tuple[int, ...], stri
     taken = np.lib.stride_tricks.as_strided(memory, extents, steps).reshape(-1)
     found = compiled.sample(memory.ctypes.data, extents, strides, kernel.DTYPES.index(name))
     assert found == (np.count_nonzero(taken == 0), np.count_nonzero(taken[1:] == taken[:-1]))
-
-
-@given(name=st.sampled_from(kernel.DTYPES), size=st.integers(1, 300), seed=st.integers(0, 2**32 - 1))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_statistics_of_any_elements_equal_numpys(compiled: ModuleType, name: str, size: int, seed: int) -> None:
-    check_statistics(compiled, drawn(dtype_of(name), size, seed), name)
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
@@ -153,46 +145,46 @@ def test_any_byte_but_zero_is_true(compiled: ModuleType) -> None:
     assert compiled.measure(array.ctypes.data, 4, kernel.DTYPES.index("bool")) == (1, 0, 3.0, 3.0)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ((), TypeError),
-        (("address", 1, 0), TypeError),
-        ((0, 1, 0), ValueError),
-        ((1, 0, 0), ValueError),
-        ((1, -5, 0), ValueError),
-        ((1, 1, 13), ValueError),
-        ((1, 1, -1), ValueError),
-        ((1, 2**80, 0), OverflowError),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(compiled: ModuleType, arguments: tuple[Any, ...], error: type) -> None:
-    for function in (compiled.measure, compiled.summary):
-        with pytest.raises(error):
-            function(*arguments)
+REFUSED = [
+    *(
+        ("measure", given, error)
+        for given, error in (
+            ((), TypeError),
+            (("address", 1, 0), TypeError),
+            ((0, 1, 0), ValueError),
+            ((1, 0, 0), ValueError),
+            ((1, -5, 0), ValueError),
+            ((1, 1, 13), ValueError),
+            ((1, 1, -1), ValueError),
+            ((1, 2**80, 0), OverflowError),
+        )
+    ),
+    ("summary", (1, 0, 0), ValueError),
+    ("summary", (1, 1, kernel.DTYPES.index("int32")), ValueError),
+    *(
+        ("sample", given, error)
+        for given, error in (
+            ((), TypeError),
+            ((0, (1, 1, 1), (1, 1, 1), 12), ValueError),
+            ((1, (1, 1), (1, 1, 1), 12), ValueError),
+            ((1, [1, 1, 1], (1, 1, 1), 12), ValueError),
+            ((1, (1, 1, "1"), (1, 1, 1), 12), TypeError),
+            ((1, (1, 0, 1), (1, 1, 1), 12), ValueError),
+            ((1, (1, 1, 1), (1, -1, 1), 12), ValueError),
+            ((1, (1025, 1, 1), (1, 1, 1), 12), ValueError),
+            ((1, (64, 8, 4), (1, 1, 1), 12), ValueError),
+            ((1, (1, 1, 1), (1, 1, 1), 8), ValueError),
+        )
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ((), TypeError),
-        ((0, (1, 1, 1), (1, 1, 1), 12), ValueError),
-        ((1, (1, 1), (1, 1, 1), 12), ValueError),
-        ((1, [1, 1, 1], (1, 1, 1), 12), ValueError),
-        ((1, (1, 1, "1"), (1, 1, 1), 12), TypeError),
-        ((1, (1, 0, 1), (1, 1, 1), 12), ValueError),
-        ((1, (-1, 1, 1), (1, 1, 1), 12), ValueError),
-        ((1, (1, 1, 1), (1, -1, 1), 12), ValueError),
-        ((1, (1025, 1, 1), (1, 1, 1), 12), ValueError),
-        ((1, (64, 8, 4), (1, 1, 1), 12), ValueError),
-        ((1, (1, 1, 1), (1, 1, 1), 8), ValueError),
-    ],
-)
-def test_samples_that_cannot_be_meant_are_refused(
-    compiled: ModuleType, arguments: tuple[Any, ...], error: type
+@pytest.mark.parametrize(("function", "arguments", "error"), REFUSED)
+def test_what_cannot_be_meant_is_refused(
+    compiled: ModuleType, function: str, arguments: tuple[Any, ...], error: type
 ) -> None:
     with pytest.raises(error):
-        compiled.sample(*arguments)
+        getattr(compiled, function)(*arguments)
 
 
 def deep(compiled: ModuleType, frames: int) -> bytes:
@@ -201,7 +193,7 @@ def deep(compiled: ModuleType, frames: int) -> bytes:
     return key
 
 
-def check_stacks(compiled: ModuleType) -> None:
+def test_stacks_of_frames_equal_pythons(compiled: ModuleType) -> None:
     here = [compiled.stack(sys._getframe()) for _ in range(2)]
     assert here[0] == here[1] != compiled.stack(sys._getframe())
     frame, key = sys._getframe(), deep(compiled, 1)
@@ -214,11 +206,14 @@ def check_stacks(compiled: ModuleType) -> None:
         compiled.stack(1)
 
 
-def test_stacks_of_frames_equal_pythons(compiled: ModuleType) -> None:
-    check_stacks(compiled)
-
-
-def test_repeats_of_integers_are_refused(compiled: ModuleType) -> None:
-    array = np.zeros(3, np.int32)
-    with pytest.raises(ValueError, match="dtype's number"):
-        compiled.summary(array.ctypes.data, 3, kernel.DTYPES.index("int32"))
+@pytest.mark.parametrize(("largest", "stands"), [(94906265, True), (94906266, False)])
+def test_sums_of_integers_that_are_rounded_are_numpys(
+    compiled: ModuleType, largest: int, stands: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """94,906,265 squared is the last square below 2**53."""
+    monkeypatch.setattr(kernel, "compiled", compiled)
+    array = np.array([0, largest], np.int64)
+    ours, theirs = (Seen("torch.Tensor", "int64", array.shape, False) for _ in range(2))
+    assert fill_small_from(array.ctypes.data, 2, kernel.DTYPES.index("int64"), ours) is stands
+    fill_together(array, [2], [theirs])
+    assert (structs.asdict(ours) == structs.asdict(theirs)) is stands

@@ -1,11 +1,8 @@
-"""Builds of the compiled kernel: what they read and leave in a process, how they fail, and what is not loaded."""
-
 from __future__ import annotations
 
 import platform
 import runpy
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -32,24 +29,10 @@ print((least + least).view(np.uint32)[0])
 """
 
 
-@pytest.mark.parametrize("flags", ["", "-ffast-math", "-Ofast", "-funsafe-math-optimizations"])
+@pytest.mark.parametrize("flags", ["-ffast-math", "-Ofast"])
 def test_the_process_keeps_its_subnormal_numbers(flags: str, tmp_path: Path) -> None:
     path = kernels.built(tmp_path, CFLAGS=flags, LDFLAGS=flags)
     assert kernels.run(SUBNORMAL, "kernel", folder=path.parent).stdout == "2\n"
-
-
-def test_a_kernel_that_flushes_them_would_be_noticed(tmp_path: Path) -> None:
-    """The test above can fail."""
-    if shutil.which(kernels.COMPILER) is None or sys.platform != "linux":
-        pytest.skip("needs a C compiler that links -ffast-math's own start")
-    (tmp_path / "empty.c").write_text("void PyInit__kernel(void) {}\n")
-    told = [kernels.COMPILER, "-shared", "-fPIC", "-ffast-math", "-o", "empty.so", "empty.c"]
-    subprocess.run(told, cwd=tmp_path, check=True)
-    script = f"import ctypes; ctypes.CDLL({str(tmp_path / 'empty.so')!r})\n" + SUBNORMAL
-    told_of = kernels.run(script, "alone", folder=tmp_path).stdout
-    if told_of == "2\n":
-        pytest.skip("this compiler's -ffast-math leaves shared libraries alone")
-    assert told_of == "0\n"
 
 
 # Under the sanitizers: what test_kernel.py reads.
@@ -65,7 +48,7 @@ for name in tests.FLOATS:
         tests.check_sample(_kernel, name, extents, strides)
     tests.check_strange(_kernel, name, math.nan)
     tests.check_strange(_kernel, name, -math.inf)
-tests.check_stacks(_kernel)
+tests.test_stacks_of_frames_equal_pythons(_kernel)
 print(_kernel.INSTRUCTIONS)
 """
 
@@ -80,15 +63,6 @@ def test_the_sanitizers_find_nothing(variant: str, tmp_path: Path) -> None:
     narrower = {"": instructions(), "-DNARROW": instructions().replace("avx512", "avx2"), "-DBASELINE": "baseline"}
     expected = narrower[variant]
     assert (told.returncode, told.stdout) == (0, f"{expected}\n"), told.stderr
-
-
-def test_the_sanitizers_would_find_a_step_too_far(tmp_path: Path) -> None:
-    checks = "-fsanitize=address,undefined -fno-sanitize-recover=all"
-    library = kernels.sanitizer()
-    path = kernels.built(tmp_path, CFLAGS=checks, LDFLAGS=checks)
-    script = "import _kernel, numpy as np; a = np.zeros(5000); _kernel.measure(a.ctypes.data, 5001, 12)"
-    told = kernels.run(script, folder=path.parent, LD_PRELOAD=library, ASAN_OPTIONS="detect_leaks=0")
-    assert "heap-buffer-overflow" in told.stderr
 
 
 def instructions() -> str:
@@ -193,7 +167,6 @@ def test_an_editable_install_has_the_kernel_in_its_tree(tmp_path: Path, monkeypa
 
 @pytest.fixture
 def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The name of a module that a test puts into this folder."""
     monkeypatch.syspath_prepend(tmp_path)
     yield "made_kernel"
     sys.modules.pop("made_kernel", None)

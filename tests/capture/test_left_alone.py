@@ -1,5 +1,3 @@
-"""A recorded program prints, warns, counts and ends as it does without us."""
-
 from __future__ import annotations
 
 import json
@@ -64,23 +62,26 @@ def test_the_programs_show_what_they_are_for(observed: dict[str, dict[str, Any]]
     assert not [name for name, found in plain.items() if "subclass" in name and int(found["out"]) == 0]
 
 
+def ran(folder: Path, *command: str) -> tuple[int, str, list[str]]:
+    words = [sys.executable, *command, "--lr", "3"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    said = [line for line in done.stderr.splitlines() if not line.startswith("pytest-probe: ")]
+    return done.returncode, done.stdout, said
+
+
+RECORDING = ("-c", COMMAND, "capture", "-o", "dumps")
+
+
 @pytest.mark.parametrize(("end", "module"), zip(ENDS, cycle([False, True]), strict=False))
 def test_the_command_starts_and_ends_a_program_as_python_does(end: str, module: bool, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LAUNCHED.format(end=ENDS[end]))
     program = ["-m", "train"] if module else ["train.py"]
-
-    def run(*command: str) -> tuple[int, str, list[str]]:
-        words = [sys.executable, *command, *program, "--lr", "3"]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-        said = [line for line in done.stderr.splitlines() if not line.startswith("pytest-probe: ")]
-        return done.returncode, done.stdout, said
-
-    recorded = run("-c", COMMAND, "capture", "-o", "dumps")
+    recorded = ran(tmp_path, *RECORDING, *program)
     if end == "syntax":
         assert recorded[0] == 2
         assert recorded[1] == ""
         return
-    assert recorded == run()
+    assert recorded == ran(tmp_path, *program)
 
 
 @pytest.mark.parametrize("kind", ["./train.py", "train.pyc", "app.pyz", "app"])
@@ -90,13 +91,7 @@ def test_files_and_folders_start_as_python_starts_them(kind: str, tmp_path: Path
         path.write_text(STARTED)
     py_compile.compile(str(tmp_path / "train.py"), str(tmp_path / "train.pyc"))
     zipapp.create_archive(tmp_path / "app", tmp_path / "app.pyz")
-
-    def run(*command: str) -> tuple[int, str]:
-        words = [sys.executable, *command, kind, "--lr", "3"]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-        return done.returncode, done.stdout
-
-    recorded, plain = run("-c", COMMAND, "capture", "-o", "dumps"), run()
+    recorded, plain = ran(tmp_path, *RECORDING, kind), ran(tmp_path, kind)
     assert plain[0] == 4
     assert recorded == plain
 

@@ -1,5 +1,3 @@
-"""What shows that a capture lives."""
-
 from __future__ import annotations
 
 import io

@@ -1,5 +1,3 @@
-"""`pytest_probe.capture` is a function for users and a package for this project."""
-
 from __future__ import annotations
 
 from importlib import import_module

@@ -1,5 +1,3 @@
-"""Functions and methods that are replaced: each once, and put back as they were."""
-
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -97,7 +95,6 @@ class Models(ModuleCalls):
 
 
 def models() -> Any:
-    """Any: neither hooks nor a recorder are asked here."""
     made: Any = Models
     found = made(CaptureConfig("", level="mix"), None)
     found.follow(Model())

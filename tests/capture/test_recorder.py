@@ -1,5 +1,3 @@
-"""Which calls, steps and ranks are recorded."""
-
 from __future__ import annotations
 
 from pytest_probe.capture.config import read_config
@@ -35,10 +33,3 @@ def test_lists_of_apis_know_globs_and_prefixes() -> None:
     assert asked.wants_api("Torch.add")
     assert not asked.wants_api("Functional.softmax")
     assert not asked.wants_api("Torch.mul")
-
-
-def test_only_asked_steps_and_ranks_are_recorded() -> None:
-    asked = scope(step=["1-2"], rank=[0])
-    assert [step for step in range(4) if asked.wants_step(step)] == [1, 2]
-    assert asked.wants_rank(None)
-    assert not asked.wants_rank(1)

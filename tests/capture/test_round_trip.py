@@ -1,5 +1,3 @@
-"""Whatever arguments a call has, the dump that is written of it is read back without loss."""
-
 from __future__ import annotations
 
 import math
@@ -65,7 +63,6 @@ def tensors(draw: st.DrawFn) -> torch.Tensor:
 
 @st.composite
 def arrays(draw: st.DrawFn) -> np.ndarray:
-    """NumPy's, of a dtype that it has, in any layout that a tensor can have."""
     has = [dtype for dtype in KNOWN if dtype is not torch.bfloat16 and "float8" not in str(dtype)]
     made: np.ndarray = draw(tensors().filter(lambda tensor: tensor.dtype in has)).detach().numpy()
     return made
@@ -100,9 +97,7 @@ KEYS = st.text(st.characters(exclude_characters=".", exclude_categories=["Cs"]))
 TREES = st.recursive(
     LEAVES,
     lambda inner: st.one_of(
-        st.lists(inner, max_size=3),
-        st.lists(inner, max_size=3).map(tuple),
-        st.dictionaries(KEYS, inner, max_size=3),
+        st.lists(inner, max_size=3), st.lists(inner, max_size=3).map(tuple), st.dictionaries(KEYS, inner, max_size=3)
     ),
     max_leaves=8,
 )

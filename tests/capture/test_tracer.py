@@ -1,10 +1,10 @@
-"""PaddleAPEX's Tracer and its configuration."""
-
 from __future__ import annotations
 
 import json
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,14 @@ def entries(folder: Path, step: int = 0, part: str = "all") -> dict[str, Any]:
     return found
 
 
+@contextmanager
+def tracing(config: Path) -> Iterator[None]:
+    tracer = Tracer(config)
+    tracer.start()
+    yield
+    tracer.stop()
+
+
 def traced(config: Path, steps: int = 1) -> None:
     tracer = Tracer(config)
     for _ in range(steps):
@@ -62,12 +70,10 @@ def test_the_tracer_writes_entries_as_paddleapex_does(tmp_path: Path) -> None:
 
 def test_tensors_are_numbered_with_the_values_between_them(tmp_path: Path) -> None:
     config = written(tmp_path, dump_mode="real_data")
-    tracer = Tracer(config)
-    tracer.start()
-    x = paddle.ones([3, 4])
-    x.stop_gradient = False
-    paddle.nn.functional.linear(x, paddle.ones([4, 2]), None, name=None).sum().backward()
-    tracer.stop()
+    with tracing(config):
+        x = paddle.ones([3, 4])
+        x.stop_gradient = False
+        paddle.nn.functional.linear(x, paddle.ones([4, 2]), None, name=None).sum().backward()
     entry = entries(tmp_path)["paddle.nn.functional.linear*0"]
     names = [entry["args"][0], entry["args"][1], entry["dout_list"][0]]
     assert [tensor["real_data_path"] for tensor in names] == [
@@ -78,14 +84,12 @@ def test_tensors_are_numbered_with_the_values_between_them(tmp_path: Path) -> No
 
 
 def test_what_paddleapex_could_not_run_is_left_out(tmp_path: Path) -> None:
-    tracer = Tracer(written(tmp_path))
-    tracer.start()
-    x = paddle.ones([2, 2])
-    x[..., 0]
-    x[0]
-    x[0] = 2.0
-    paddle._C_ops.sgd_(x, paddle.ones([1]), x, None, False)
-    tracer.stop()
+    with tracing(written(tmp_path)):
+        x = paddle.ones([2, 2])
+        x[..., 0]
+        x[0]
+        x[0] = 2.0
+        paddle._C_ops.sgd_(x, paddle.ones([1]), x, None, False)
     names = ["paddle.ones*0", "paddle.Tensor.__getitem__*1", "paddle.Tensor.__setitem__*0", "paddle.ones*1"]
     assert list(entries(tmp_path)) == names
 
@@ -105,11 +109,9 @@ def test_start_twice_ends_the_step_before(tmp_path: Path) -> None:
 
 
 def test_equal_calls_are_written_once_with_rounded_ranges(tmp_path: Path) -> None:
-    tracer = Tracer(written(tmp_path, dump_unique=True))
-    tracer.start()
-    for value in (2.0, 30.0, 3.0, -0.5, 0.0, float("nan")):
-        paddle.sign(paddle.to_tensor(value))
-    tracer.stop()
+    with tracing(written(tmp_path, dump_unique=True)):
+        for value in (2.0, 30.0, 3.0, -0.5, 0.0, float("nan")):
+            paddle.sign(paddle.to_tensor(value))
     found = {key: entry["args"][0]["Max"] for key, entry in entries(tmp_path).items() if key.startswith("paddle.sign")}
     assert str(found) == str(
         dict(zip([f"paddle.sign*{number}" for number in range(5)], (10, 100, -0.1, 0, float("nan")), strict=True))
@@ -117,10 +119,8 @@ def test_equal_calls_are_written_once_with_rounded_ranges(tmp_path: Path) -> Non
 
 
 def test_calls_in_16_bit_stand_in_a_file_of_their_own(tmp_path: Path) -> None:
-    tracer = Tracer(written(tmp_path))
-    tracer.start()
-    paddle.ones([2], "bfloat16").astype("float32").abs()
-    tracer.stop()
+    with tracing(written(tmp_path)):
+        paddle.ones([2], "bfloat16").astype("float32").abs()
     assert list(entries(tmp_path, part="half")) == ["paddle.ones*0", "paddle.Tensor.astype*0"]
     assert list(entries(tmp_path, part="other")) == ["paddle.abs*0"]
     assert entries(tmp_path)["paddle.ones*0"]["args"][1] == "paddle.bfloat16"
@@ -138,11 +138,9 @@ def test_only_targets_are_recorded_also_inside_others(
     names += ["paddle.Tensor.strides", "paddle.nothing", "paddle.exp"]
     listed = targets(tmp_path, f"ignored_op: [paddle.exp]\n{key}: {json.dumps(names)}")
     caplog.set_level(logging.WARNING)
-    tracer = Tracer(written(tmp_path, op_target_path=listed))
-    tracer.start()
-    paddle.nn.functional.softmax(module.same(paddle.ones([2])))
-    paddle.exp(paddle.ones([2])) * 3.0
-    tracer.stop()
+    with tracing(written(tmp_path, op_target_path=listed)):
+        paddle.nn.functional.softmax(module.same(paddle.ones([2])))
+        paddle.exp(paddle.ones([2])) * 3.0
     assert list(entries(tmp_path)) == ["fused_of_ours.double*0", "paddle._C_ops.softmax*0", "paddle.Tensor.__mul__*0"]
     (message,) = [record.getMessage() for record in caplog.records if "not recorded" in record.getMessage()]
     assert "paddle.linalg (a module), paddle.Tensor.strides (no function), paddle.nothing (missing)" in message
@@ -225,10 +223,3 @@ def test_what_cannot_be_used_is_said_when_it_is_made(keys: dict[str, Any], messa
 def test_a_list_of_functions_that_cannot_be_used(content: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=message):
         Tracer(written(tmp_path, op_target_path=targets(tmp_path, content)))
-
-
-def test_a_configuration_that_is_no_yaml(tmp_path: Path) -> None:
-    path = tmp_path / "tool_config.yaml"
-    path.write_text("a: [")
-    with pytest.raises(SettingsError, match="give a YAML file"):
-        Tracer(path)

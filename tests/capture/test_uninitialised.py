@@ -1,5 +1,3 @@
-"""An overflow_check passes by what stands in memory that nothing was written to."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -15,12 +13,9 @@ from tests.support.capturing import recorded
 UNWRITTEN: dict[str, Callable[[], object]] = {
     "empty": lambda: torch.empty(3),
     "empty_like": lambda: torch.empty_like(torch.ones(3)),
-    "empty_strided": lambda: torch.empty_strided((2, 3), (3, 1)),
     "empty_permuted": lambda: torch.empty_permuted((2, 3), (1, 0)),
     "new_empty": lambda: torch.ones(1).new_empty(3),
-    "new_empty_strided": lambda: torch.ones(1).new_empty_strided((3,), (1,)),
     "resize_": lambda: torch.ones(1).resize_(5),
-    "resize_as_": lambda: torch.ones(1).resize_as_(torch.ones(5)),
     "set_": lambda: torch.ones(1).set_(torch.empty(3)),  # type: ignore[call-overload]
     "aten": lambda: torch.ops.aten.empty.memory_format([3]),
     "out": lambda: torch.add(torch.ones(3), 1, out=torch.empty(3)),
@@ -30,8 +25,6 @@ UNWRITTEN: dict[str, Callable[[], object]] = {
     "slices": lambda: [torch.empty(4)[:2].fill_(1.0), torch.empty(4).narrow(0, 1, 2).copy_(torch.ones(2))],
     "parameter": lambda: torch.nn.Linear(3, 3),
     "normal_": lambda: torch.empty(3).normal_(),
-    "zero_": lambda: torch.empty(3).zero_(),
-    "uniform_": lambda: torch.empty(3).uniform_(),
     "fill_": lambda: torch.empty(3).fill_(2.0),
     "copy_": lambda: torch.empty(3).copy_(torch.ones(3)).mul(2),
 }
@@ -39,7 +32,6 @@ UNWRITTEN: dict[str, Callable[[], object]] = {
 
 @pytest.fixture
 def _memory_of_nan() -> Iterator[None]:
-    """Memory is filled with NaN when torch hands it out."""
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)

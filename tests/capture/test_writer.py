@@ -1,5 +1,3 @@
-"""The thread that writes a step."""
-
 from __future__ import annotations
 
 import threading

@@ -29,6 +29,11 @@ def content(folder: Path, step: int = 0) -> dict[str, Any]:
     return found
 
 
+def forwards(found: dict[str, Any]) -> list[str]:
+    """The calls of a dump ("Torch.sin.0"), in their order."""
+    return [name.removesuffix(".forward") for name in found if name.endswith(".forward")]
+
+
 def construct(folder: Path, step: int = 0) -> dict[str, str | None]:
     """What stands in which module, of a step of one process."""
     (path,) = folder.glob(f"step{step}/*/construct.json")

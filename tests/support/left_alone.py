@@ -54,18 +54,14 @@ class Raises(torch.autograd.Function):
 """
 COUNTS = {
     "linear": "torch.nn.Linear(4, 2)(counted(3, 4))",
-    "method": "counted(3).exp()",
     "operator": "counted(3) + counted(3)",
     "reflected": "2.0 - counted(3)",
     "in place": "counted(3).add_(1)",
     "index": "counted(3, 4)[1, :2]",
     "assigned": "x = counted(3); x[0] = 2.0",
     "several outputs": "torch.max(counted(3, 4), 1)",
-    "split": "counted(4).split(2)",
     "function in Python": "torch.nn.functional.softmax(counted(3), -1)",
-    "layer_norm": "torch.nn.functional.layer_norm(counted(3, 4), (4,))",
     "cat": "torch.cat([counted(3), torch.ones(3)])",
-    "stack": "torch.stack([counted(3), counted(3)])",
     "out": "torch.add(torch.ones(3), 1, out=torch.ones(3).as_subclass(Counted))",
     "shape": "counted(3).shape, counted(3).dtype, counted(3).requires_grad",
     "item": "counted(1).item()",
@@ -78,14 +74,12 @@ WARNINGS = {
     "on two lines": "torch.nn.functional.softmax(torch.ones(3))\ntorch.nn.functional.log_softmax(torch.ones(3))",
     "of a kernel": "torch.var(torch.ones(1), 0)",
     "of a function": "def f():\n    torch.std(torch.ones(1), 0)\nf(); f()",
-    "of a comparison": "torch.nn.functional.mse_loss(torch.ones(3), torch.ones(3, 1))",
     "of a copy": "torch.tensor(torch.ones(3))",
     "of the program": "warnings.warn('mine', stacklevel=1)",
     "of a caller": "def f():\n    warnings.warn('mine', stacklevel=2)\nf(); f()",
 }
 ENDINGS = {
     "well": "torch.ones(3).exp()",
-    "status 0": "torch.ones(3).exp(); sys.exit(0)",
     "status 3": "torch.ones(3).exp(); sys.exit(3)",
     "message": "sys.exit('the end')",
     "exception": "def f():\n    raise KeyError('x')\nf()",

@@ -82,7 +82,4 @@ def split_of_three(*, strides_ignored: bool) -> dict[str, dict[str, Any]]:
     outputs = [chunk.detach().numpy().copy() for chunk in chunks]
     arguments = {"input_args": [x, 8], "input_kwargs": {"dim": -1}, "output": outputs}
     incoming = [chunk.grad.numpy().copy() for chunk in chunks if chunk.grad is not None]
-    return {
-        "Mint.split.0.forward": arguments,
-        "Mint.split.0.backward": {"input": incoming, "output": [gradient]},
-    }
+    return {"Mint.split.0.forward": arguments, "Mint.split.0.backward": {"input": incoming, "output": [gradient]}}

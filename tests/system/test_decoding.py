@@ -1,5 +1,3 @@
-"""What does not fit is named by place, keys and value, and told what would do."""
-
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal

@@ -1,5 +1,3 @@
-"""A file that is replaced is the old one or the new one, and nothing lies beside it."""
-
 from __future__ import annotations
 
 import errno

@@ -1,5 +1,3 @@
-"""Processes that share a device: beside one another, or one alone."""
-
 from __future__ import annotations
 
 import subprocess

@@ -1,5 +1,3 @@
-"""What the system tells of the processor."""
-
 from __future__ import annotations
 
 import os

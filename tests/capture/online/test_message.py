@@ -6,8 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pytest_probe.capture.online import message
-from pytest_probe.capture.online.message import Entry, Goodbye, NoMessage, Sender, encoded, read
+from pytest_probe.capture.online.message import Entry, NoMessage, Sender, encoded, read
 from pytest_probe.inputs.build import stored_array
 
 SENDER = Sender("0123abcd", 1, 4)
@@ -36,11 +35,6 @@ def test_an_entry_with_its_tensors(tmp_path: Path) -> None:
         assert found.tobytes() == array.tobytes()
 
 
-def test_a_goodbye(tmp_path: Path) -> None:
-    goodbye = Goodbye(SENDER, 51, 3)
-    assert read(written(tmp_path / "a", *encoded(goodbye))) == goodbye
-
-
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
@@ -64,7 +58,3 @@ def test_what_is_no_message(tmp_path: Path, before: bytes, after: bytes, words: 
 def test_a_message_that_is_cut(tmp_path: Path, length: int) -> None:
     with pytest.raises(NoMessage):
         read(written(tmp_path / "a", b"".join(encoded(ENTRY))[:length]))
-
-
-def test_the_version_is_in_the_text() -> None:
-    assert message.VERSION == 1

@@ -1,5 +1,3 @@
-"""Statistics of tensors on a device whose memory the host cannot read: here the CPU's own, which nobody reads."""
-
 from __future__ import annotations
 
 import json

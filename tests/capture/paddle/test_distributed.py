@@ -1,5 +1,3 @@
-"""Collectives among processes that train together."""
-
 from __future__ import annotations
 
 import json
@@ -50,11 +48,7 @@ def test_collectives_of_two_ranks(tmp_path: Path) -> None:
             process.kill()
     for rank in (0, 1):
         entries = json.loads((tmp_path / f"dumps/step0/rank{rank}/dump.json").read_text())["data"]
-        assert list(entries) == [
-            "paddle.sign.0.forward",
-            "Distributed.all_reduce.0.forward",
-            "paddle.sign.1.forward",
-        ]
+        assert list(entries) == ["paddle.sign.0.forward", "Distributed.all_reduce.0.forward", "paddle.sign.1.forward"]
         arguments = entries["Distributed.all_reduce.0.forward"]
         assert arguments["input_args"][0]["Max"] == rank + 1.0
         assert arguments["input_kwargs"]["group"] == {"type": "paddle.ProcessGroup", "group_ranks": [0, 1]}

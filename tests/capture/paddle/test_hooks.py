@@ -1,12 +1,10 @@
-"""What is recorded of Paddle's calls, and that nothing of it reaches the program."""
-
 from __future__ import annotations
 
 import inspect
 import sys
-import textwrap
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,21 +16,12 @@ paddle = pytest.importorskip("paddle")
 
 from pytest_probe import PrecisionDebugger, capture
 from pytest_probe.capture.paddle import hooks
-from pytest_probe.errors import OverflowFound, SettingsError
-from tests.support.capturing import content, entries
+from tests.support.capturing import content, entries, forwards
+from tests.support.capturing import recorded as recorded_by
 
 F = paddle.nn.functional
 softmax = F.softmax
-
-
-def recorded(folder: Path, program: Callable[[], object], **options: Any) -> dict[str, Any]:
-    with capture(folder, framework="paddle", **options):
-        program()
-    return entries(folder)
-
-
-def forwards(found: dict[str, Any]) -> list[str]:
-    return [name.removesuffix(".forward") for name in found if name.endswith(".forward")]
+recorded = partial(recorded_by, framework="paddle")
 
 
 def test_functions_methods_operators_and_indices(tmp_path: Path) -> None:
@@ -111,12 +100,6 @@ def test_recorded_functions_keep_their_signatures(tmp_path: Path) -> None:
     with capture(tmp_path, framework="paddle"):
         assert (inspect.getfullargspec(F.softmax), inspect.signature(paddle.matmul), F.softmax.__name__) == before
         assert F.softmax.__wrapped__.__module__ == F.softmax.__module__
-
-
-def test_inputs_are_taken_before_the_call(tmp_path: Path) -> None:
-    x = paddle.full([3], 2.0)
-    (entry,) = recorded(tmp_path, lambda: x.add_(x)).values()
-    assert [entry["input_args"][0]["Max"], entry["output"][0]["Max"]] == [2.0, 4.0]
 
 
 @pytest.mark.parametrize(
@@ -242,16 +225,6 @@ def test_a_hook_that_fails_leaves_the_backward_alone(tmp_path: Path, monkeypatch
     assert "ZeroDivisionError" in found["paddle.Tensor.__mul__.0.backward"]["probe"]["failed"]
 
 
-def test_recompute_is_marked(tmp_path: Path) -> None:
-    from paddle.distributed.fleet.utils import recompute
-
-    x = paddle.ones([3])
-    x.stop_gradient = False
-    found = recorded(tmp_path, lambda: recompute(lambda y: paddle.tanh(y), x).sum().backward())
-    assert [found[f"paddle.tanh.{number}.forward"]["is_recompute"] for number in (0, 1)] == [False, True]
-    assert "paddle.tanh.1.backward" in found
-
-
 @pytest.mark.parametrize("full_graph", [True, False])
 def test_compiled_regions_are_left_alone(full_graph: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def program(x: Any) -> Any:
@@ -276,20 +249,6 @@ def test_static_graphs_are_left_alone(tmp_path: Path, caplog: pytest.LogCaptureF
     assert sum("static graph" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_steps_of_an_overflow_check_end_the_program(tmp_path: Path) -> None:
-    with pytest.raises(OverflowFound, match=r"paddle\.log\.0\.forward"):
-        recorded(tmp_path, lambda: paddle.log(paddle.zeros([2])), task="overflow_check")
-    assert forwards(entries(tmp_path)) == ["paddle.log.0"]
-
-
-def test_an_overflow_in_a_backward_ends_the_program_behind_it(tmp_path: Path) -> None:
-    x = paddle.zeros([2])
-    x.stop_gradient = False
-    with pytest.raises(OverflowFound, match=r"__mul__\.0\.backward"):
-        recorded(tmp_path, lambda: paddle.sqrt(x * 1.0).sum().backward(), task="overflow_check")
-    assert np.isinf(x.grad.numpy()).all()
-
-
 def test_lists_scopes_and_halves(tmp_path: Path) -> None:
     def program() -> None:
         x = paddle.ones([2])
@@ -303,66 +262,53 @@ def test_lists_scopes_and_halves(tmp_path: Path) -> None:
     assert "output" not in entry
 
 
-def test_stacks_begin_at_the_line_of_the_program(tmp_path: Path) -> None:
-    import json
+SOURCE = """
+import warnings
 
-    recorded(tmp_path, lambda: paddle.tanh(paddle.ones([2])))
-    (path,) = tmp_path.glob("step0/*/stack.json")
-    shown = list(json.loads(path.read_text()).values())
-    assert [frames[0].split(", ")[0].rpartition("/")[2] for _, frames in shown] == ["test_hooks.py"] * len(shown)
+def double(x):
+    return x * 2.0
 
+def warns():
+    warnings.warn("old", stacklevel=2)
 
-@pytest.mark.parametrize(("name", "nearest"), [("torch", "pytorch, paddle"), ("jax", "pytorch, paddle, mindspore")])
-def test_a_framework_that_is_not_recorded(name: str, nearest: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=nearest):
-        PrecisionDebugger(dump_path=tmp_path, framework=name)
+def warns_inside():
+    warns()
 
-
-def test_gradients_come_after_the_forward_has_ended(tmp_path: Path) -> None:
-    x = paddle.ones([3])
-    x.stop_gradient = False
-    debugger = PrecisionDebugger(dump_path=tmp_path, framework="paddle")
-    debugger.start()
-    y = x * 2.0
-    debugger.forward_backward_dump_end()
-    (y * 3.0).sum().backward()
-    debugger.close()
-    assert list(entries(tmp_path)) == ["paddle.Tensor.__mul__.0.forward", "paddle.Tensor.__mul__.0.backward"]
+def raises():
+    raise KeyError
+"""
 
 
-def test_functions_of_other_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_of_other_modules_warn_and_raise_as_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = type(sys)("fused_of_ours")
-    exec("def double(x):\n    return x * 2.0", vars(module))
-    monkeypatch.setitem(sys.modules, "fused_of_ours", module)
-    found = recorded(tmp_path, lambda: module.double(paddle.ones([2])), namespaces={"Fused": "fused_of_ours"})
-    assert forwards(found) == ["paddle.ones.0", "Fused.double.0"]
-
-
-def test_a_warning_names_the_programs_line_and_a_caught_error_its_frames(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = type(sys)("fused_of_ours")
-    source = """
-        import warnings
-
-        def warns():
-            warnings.warn("old", stacklevel=2)
-
-        def warns_inside():
-            warns()
-
-        def raises():
-            raise KeyError
-        """
-    exec(textwrap.dedent(source), vars(module))
+    exec(SOURCE, vars(module))
     monkeypatch.setitem(sys.modules, "fused_of_ours", module)
     with capture(tmp_path, framework="paddle", namespaces={"Fused": "fused_of_ours"}):
+        module.double(paddle.ones([2]))
         with pytest.warns(UserWarning, match="old") as seen:
             module.warns()
         with pytest.warns(UserWarning, match="old") as seen_inside:
             module.warns_inside()
         with pytest.raises(KeyError) as raised:
             module.raises()
+    assert forwards(entries(tmp_path))[:2] == ["paddle.ones.0", "Fused.double.0"]
     assert [each.filename for each in (*seen, *seen_inside)] == [__file__, "<string>"]
     if sys.version_info >= (3, 11):
         assert [str(each.path) for each in raised.traceback] == [__file__, "<string>"]
+
+
+def test_parameters_that_are_used_twice_have_one_gradient_in_each_backward(tmp_path: Path) -> None:
+    linear = paddle.nn.Linear(2, 2, bias_attr=False)
+    model = paddle.nn.Sequential(linear)
+    sums = []
+
+    def program() -> None:
+        for _ in range(2):
+            linear(linear(paddle.ones([1, 2]))).sum().backward()
+            sums.append(float(linear.weight.grad.sum()))
+
+    found = recorded(tmp_path, program, level="L0", model=model)
+    gradients = [name for name in found if "parameters_grad" in name]
+    assert gradients == ["Module.0.Linear.parameters_grad.0", "Module.0.Linear.parameters_grad.2"]
+    first, second = (found[name]["weight"][0]["Mean"] * 4 for name in gradients)
+    assert [first, first + second] == pytest.approx(sums, rel=1e-6)

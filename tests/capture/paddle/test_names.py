@@ -1,5 +1,3 @@
-"""Every public function of Paddle's has a name under which it is recorded, and a replay allows each name."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,57 +1,12 @@
-"""What a capture asks of Paddle beside the calls: seeds, and the ends of steps."""
-
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from pytest_probe import PrecisionDebugger, seed_all
 from pytest_probe.capture.paddle import recording
 
 FLAGS = ("FLAGS_cudnn_deterministic", "FLAGS_embedding_deterministic")
-
-
-@pytest.fixture(autouse=True)
-def _as_it_was() -> Iterator[None]:
-    states = random.getstate(), np.random.get_state(), paddle.get_rng_state()
-    yield
-    random.setstate(states[0])
-    np.random.set_state(states[1])
-    paddle.set_rng_state(states[2])
-
-
-def drawn() -> list[Any]:
-    dropped = paddle.nn.functional.dropout(paddle.ones([32]))
-    return [random.random(), np.random.rand(2).tolist(), paddle.rand([3]).tolist(), dropped.tolist()]
-
-
-def test_one_seed_for_everything_that_draws() -> None:
-    seed_all(7, framework="paddle")
-    first = drawn()
-    other = drawn()
-    seed_all(7, framework="paddle")
-    assert drawn() == first
-    assert all(one != another for one, another in zip(first, other, strict=True))
-    seed_all(8, framework="paddle")
-    assert all(one != another for one, another in zip(first, drawn(), strict=True))
-
-
-def test_a_debugger_seeds_where_it_is_asked_to(tmp_path: Path) -> None:
-    seed_all(1234, framework="paddle")
-    first = drawn()
-    PrecisionDebugger(dump_path=tmp_path / "a", framework="paddle", is_deterministic=False)
-    assert drawn() == first
-    PrecisionDebugger(dump_path=tmp_path / "b", framework="paddle")
-    assert drawn() != first
-    PrecisionDebugger(dump_path=tmp_path / "c", framework="paddle", seed=1234)
-    assert drawn() == first
 
 
 @pytest.mark.parametrize("known", [["FLAGS_cudnn_deterministic"], sorted(FLAGS), []])

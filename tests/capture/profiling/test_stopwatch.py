@@ -259,36 +259,45 @@ def test_times_of_the_device_are_read_at_the_end_for_the_sections_of_the_call(cl
     assert (program.rows("step")["add"].device, program.rows()["add"].device) == (2.0, 3.0)
 
 
-def test_the_first_call_counts_in_the_sums_and_in_nothing_else() -> None:
+# Logs of calls (when each began, its time, that of its children), of those that raised, the time of all, and a summary.
+SUMMARIES: dict[str, tuple[list[Any], list[Any], int, dict[str, Any]]] = {
+    "the first call counts in the sums and in nothing else": (
+        [([0, 10_000, 20_000], [9_000, 1_000, 3_000], [0, 500, 0])],
+        [],
+        12_500,
+        {"calls": 3, "total": 13.0, "own": 12.5, "share": 1.0, "first": 9.0, "least": 1.0, "p50": 2.0},
+    ),
+    "the first call is the earliest of all threads": (
+        [([500, 600], [7_000, 1_000], [0, 0]), ([100], [2_000], [0])],
+        [],
+        1,
+        {"first": 2.0, "least": 1.0, "p99": pytest.approx(6.94)},
+    ),
+    "one call has no percentiles": (
+        [([0], [1_000], [0])],
+        [],
+        0,
+        {"first": 1.0, "p50": None, "p99": None, "least": None, "memory": None, "device": None, "share": 0.0},
+    ),
+    "calls that raised are counted apart and their time is in the sums": (
+        [([0, 1], [1_000, 1_000], [0, 0])],
+        [([5_000], [2_000])],
+        5_000,
+        {"calls": 2, "errors": 1, "total": 7.0, "own": 5.0, "p99": 1.0},
+    ),
+}
+
+
+@pytest.mark.parametrize("claim", SUMMARIES)
+def test_a_summary_of_durations(claim: str) -> None:
+    logs, failed, whole, wanted = SUMMARIES[claim]
     durations = Durations()
-    durations.add([0, 10_000, 20_000], [9_000, 1_000, 3_000], [0, 500, 0])
-    found = durations.summary(12_500)
-    assert (found.calls, found.total, found.own, found.share) == (3, 13.0, 12.5, 1.0)
-    assert (found.first, found.least, found.p50) == (9.0, 1.0, 2.0)
-
-
-def test_the_first_call_is_the_earliest_of_all_threads() -> None:
-    durations = Durations()
-    durations.add([500, 600], [7_000, 1_000], [0, 0])
-    durations.add([100], [2_000], [0])
-    found = durations.summary(1)
-    assert (found.first, found.least) == (2.0, 1.0)
-    assert found.p99 == pytest.approx(6.94)
-
-
-def test_one_call_has_no_percentiles() -> None:
-    durations = Durations()
-    durations.add([0], [1_000], [0])
-    found = durations.summary(1_000)
-    assert (found.first, found.least, found.p50, found.p90, found.p99) == (1.0, None, None, None, None)
-
-
-def test_calls_that_raised_are_counted_apart_and_their_time_is_in_the_sums() -> None:
-    durations = Durations()
-    durations.add([0, 1], [1_000, 1_000], [0, 0])
-    durations.add_failed([5_000], [2_000])
-    found = durations.summary(5_000)
-    assert (found.calls, found.errors, found.total, found.own, found.p99) == (2, 1, 7.0, 5.0, 1.0)
+    for log in logs:
+        durations.add(*log)
+    for log in failed:
+        durations.add_failed(*log)
+    found = durations.summary(whole)
+    assert {name: getattr(found, name) for name in wanted} == wanted
 
 
 def test_percentiles_come_from_a_sample_of_all_calls_and_counts_from_all() -> None:
@@ -306,11 +315,9 @@ def test_percentiles_come_from_a_sample_of_all_calls_and_counts_from_all() -> No
     assert len(durations._kept) == MOST_SAMPLES
 
 
-def test_what_was_not_measured_is_none() -> None:
+def test_memory_grows_and_shrinks() -> None:
     durations = Durations()
     durations.add([0], [1], [0])
-    found = durations.summary(0)
-    assert (found.memory, found.device, found.share) == (None, None, 0.0)
     durations.grow(64)
     durations.grow(-16)
     assert durations.summary(0).memory == 48

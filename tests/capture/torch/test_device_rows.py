@@ -1,5 +1,3 @@
-"""Rows that a device writes: none is lost, none is overwritten before it was read."""
-
 from __future__ import annotations
 
 import threading

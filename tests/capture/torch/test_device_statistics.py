@@ -153,7 +153,6 @@ def shown(name: str, here: Seen, there: Seen) -> str:
 
 
 def alike(here: Any, there: Any, tensor: torch.Tensor) -> bool:
-    """The CPU's sums of what is large, of one sign, and narrow have seven digits."""
     if not isinstance(here, float):
         return repr(here) == repr(there)
     rounds = tensor.numel() > 4096 or tensor.dtype is torch.complex64

@@ -1,5 +1,3 @@
-"""Two processes that train together: collectives in the dumps, a folder for each rank, and the same losses."""
-
 from __future__ import annotations
 
 import json

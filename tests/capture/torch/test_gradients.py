@@ -1,5 +1,3 @@
-"""The gradients of every floating argument and output of a call, and of that call alone."""
-
 from __future__ import annotations
 
 import subprocess
@@ -34,13 +32,38 @@ def norms(trees: list[Any]) -> list[float | None]:
     return [None if tree is None else tree["Norm"] for tree in trees]
 
 
-def test_a_call_of_several_nodes_gives_the_gradients_of_its_arguments(tmp_path: Path) -> None:
-    x, weight, bias = leaf(2, 3, 4), leaf(5, 4), leaf(5)
-    entry = backward(tmp_path, "Functional.linear.0", lambda: F.linear(x, weight, bias).square().sum().backward())
-    assert entry["probe"] == {"outputs": ["output.0"], "inputs": ["input.0", "input.1", "input.2"]}
-    assert [tree["shape"] for tree in entry["output"]] == [[2, 3, 4], [5, 4], [5]]
-    assert norms(entry["output"]) == pytest.approx([gradient(one).norm().item() for one in (x, weight, bias)], rel=1e-6)
-    assert [tree["shape"] for tree in entry["input"]] == [[2, 3, 5]]
+# A call, its leaves, what is made of its outputs, and the places of its gradients.
+CALLS: dict[str, tuple[str, Callable[..., Any], list[torch.Tensor], list[str]]] = {
+    "several nodes": ("Functional.linear", F.linear, [leaf(2, 3, 4), leaf(5, 4), leaf(5)], ["0", "1", "2"]),
+    "several outputs": ("Torch.std_mean", torch.std_mean, [leaf(8)], ["0"]),
+    "lists": ("Torch.cat", lambda *each: torch.cat(each), [leaf(2), leaf(3)], ["0.0", "0.1"]),
+    "keywords": (
+        "Functional.layer_norm",
+        lambda x, weight: F.layer_norm(x, (5,), weight=weight),
+        [leaf(2, 5), leaf(5)],
+        ["0", "kwargs.weight"],
+    ),
+    "many": ("Torch.block_diag", torch.block_diag, [leaf(2) for _ in range(70)], [str(place) for place in range(70)]),
+}
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_a_call_has_the_gradients_of_its_arguments(kind: str, tmp_path: Path) -> None:
+    name, function, leaves, places = CALLS[kind]
+    outputs: list[torch.Tensor] = []
+
+    def program() -> None:
+        found = function(*leaves)
+        outputs.extend(found if isinstance(found, tuple) else [found])
+        torch.stack([each.square().sum() for each in outputs]).sum().backward()
+
+    entry = backward(tmp_path, f"{name}.0", program)
+    assert entry["probe"]["inputs"] == [f"input.{place}".replace("input.kwargs", "kwargs") for place in places]
+    assert entry["probe"]["outputs"] == [f"output.{place}" for place in range(len(outputs))]
+    assert [tree["shape"] for tree in entry["output"]] == [list(one.shape) for one in leaves]
+    assert norms(entry["output"]) == pytest.approx([gradient(one).norm().item() for one in leaves], rel=1e-5)
+    incoming = [2 * each.detach().norm().item() for each in outputs]
+    assert norms(entry["input"]) == pytest.approx(incoming, rel=1e-6)
 
 
 def test_a_tensor_that_is_used_twice_has_a_gradient_for_each_use(tmp_path: Path) -> None:
@@ -63,13 +86,6 @@ def test_a_tensor_at_two_places_of_one_call(tmp_path: Path) -> None:
     assert norms(entry["output"]) == pytest.approx([(1 / x).norm().item()] * 2, rel=1e-6)
 
 
-def test_contributions_inside_a_call_are_summed(tmp_path: Path) -> None:
-    # var_mean of one tensor: two outputs, two nodes or one, one argument.
-    x = leaf(8)
-    entry = backward(tmp_path, "Torch.std_mean.0", lambda: torch.add(*torch.std_mean(x)).backward())
-    assert norms(entry["output"]) == pytest.approx([gradient(x).norm().item()], rel=1e-5)
-
-
 def test_an_output_that_nobody_used_has_none(tmp_path: Path) -> None:
     x = leaf(4, 3)
     entry = backward(tmp_path, "Tensor.unbind.0", lambda: x.unbind(0)[1].sum().backward())
@@ -84,15 +100,6 @@ def test_work_in_place(tmp_path: Path) -> None:
     assert norms(entries["Tensor.mul_.0.backward"]["output"]) == pytest.approx([gradient(x).norm().item()], rel=1e-6)
     y = (3 * x.detach().double()).exp()
     assert norms(entries["Tensor.exp_.0.backward"]["output"]) == pytest.approx([y.norm().item()], rel=1e-6)
-
-
-def test_keywords_and_lists(tmp_path: Path) -> None:
-    x, y = leaf(2), leaf(3)
-    entries = recorded(
-        tmp_path, lambda: F.layer_norm(torch.cat([x, y]), (5,), weight=leaf(5)).square().sum().backward()
-    )
-    assert entries["Torch.cat.0.backward"]["probe"]["inputs"] == ["input.0.0", "input.0.1"]
-    assert entries["Functional.layer_norm.0.backward"]["probe"]["inputs"] == ["input.0", "kwargs.weight"]
 
 
 def test_the_first_of_two_backwards_counts(tmp_path: Path) -> None:
@@ -153,13 +160,6 @@ def test_gradients_that_come_many_at_once(tmp_path: Path) -> None:
     found = recorded(tmp_path, program)["Tensor.__mul__.0.backward"]
     assert norms(found["input"]) == pytest.approx([5 * 3**0.5])
     assert norms(found["output"][:1]) == pytest.approx([10 * 3**0.5])
-
-
-def test_more_arguments_than_most_have(tmp_path: Path) -> None:
-    leaves = [leaf(2) for _ in range(70)]
-    found = recorded(tmp_path, lambda: torch.block_diag(*leaves).sum().backward())["Torch.block_diag.0.backward"]
-    assert found["probe"]["inputs"] == [f"input.{index}" for index in range(70)]
-    assert None not in found["output"]
 
 
 def test_without_gradients_there_is_no_backward(tmp_path: Path) -> None:

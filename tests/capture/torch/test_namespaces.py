@@ -1,5 +1,3 @@
-"""Functions that torch's function mode cannot see, recorded by the name of their module."""
-
 from __future__ import annotations
 
 import _operator
@@ -59,7 +57,6 @@ def _private(x):
 
 @pytest.fixture
 def ops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A module of a project's own operators."""
     (tmp_path / "probe_ops.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(str(tmp_path))
     import probe_ops  # type: ignore[import-not-found]

@@ -1,9 +1,8 @@
-"""Snapshots: exact statistics, and the same snapshot only for what is the same."""
-
 from __future__ import annotations
 
 import math
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,12 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from pytest_probe import capture
 from pytest_probe.capture.config import read_config
-from pytest_probe.capture.statistics import MAX_KEPT_INTEGERS, SMALL_BYTES
+from pytest_probe.capture.statistics import MAX_KEPT_INTEGERS
 from pytest_probe.capture.torch.statistics import faster_alone
 from pytest_probe.capture.torch.values import Values
+from tests.capture.kits import pytorch
+from tests.capture.test_values import SIZES
+from tests.capture.test_values import shown as shown_by
 
 pytestmark = pytest.mark.usefixtures("counting")
 
@@ -26,31 +28,8 @@ def values(**options: Any) -> Values:
     return Values(read_config(None, dump_path="d", **options))
 
 
-def shown(tensor: torch.Tensor | np.ndarray, **options: Any) -> dict[str, Any]:
-    """A tensor, or an array, as the dump has it."""
-    taking = values(**options)
-    seen = taking.take(tensor)
-    taking.settle()
-    text = json.encode(seen).replace(b"-Infinity", b'"-inf"').replace(b"Infinity", b'"inf"').replace(b"NaN,", b'"nan",')
-    found: dict[str, Any] = json.decode(text)
-    return found
-
-
-SIZES = (7, SMALL_BYTES // 4, SMALL_BYTES // 4 + 1, 100_000, 300_000)
+shown = partial(shown_by, pytorch)
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_floats(dtype: torch.dtype, size: int) -> None:
-    tensor = (torch.arange(size) % 13 - 4).to(dtype)
-    whole = tensor.double()
-    seen = shown(tensor)
-    assert (seen["Max"], seen["Min"], seen["dtype"], seen["shape"]) == (whole.max(), whole.min(), str(dtype), [size])
-    assert seen["Mean"] == whole.mean().item()
-    assert math.isclose(seen["Norm"], whole.norm().item(), rel_tol=1e-6)
-    assert "stride" not in seen
-    assert "NaN" not in seen
 
 
 def test_a_mean_of_what_cancels_is_exact() -> None:
@@ -78,35 +57,16 @@ def test_both_signs_of_an_imaginary_part(shape: tuple[int, ...]) -> None:
 def test_memory_that_holds_other_numbers_than_its_tensor(size: int) -> None:
     """A conjugate, and its imaginary part, are views of the same bytes."""
     conjugate = torch.full((size,), 3 + 4j).conj()
-    assert shown(conjugate.imag)["Max"] == -4.0
     plain = torch.full((size,), 3 - 4j)
     assert shown(conjugate, summary_mode="md5")["md5"] == shown(plain, summary_mode="md5")["md5"]
     assert shown(conjugate)["Max"] == 5.0
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e30])
+@pytest.mark.parametrize("scale", [1e-30, 1e30, 1e200])
 @pytest.mark.parametrize("size", SIZES)
-def test_a_norm_whose_squares_no_float32_holds(size: int, scale: float) -> None:
-    tensor = torch.full((size,), scale)
-    assert math.isclose(shown(tensor)["Norm"], tensor.double().norm().item(), rel_tol=1e-6)
-
-
-def test_a_norm_whose_squares_no_float64_holds() -> None:
-    for size in SIZES:
-        assert math.isclose(shown(torch.full((size,), 1e200, dtype=torch.float64))["Norm"], 1e200 * math.sqrt(size))
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_what_is_not_finite_is_counted(size: int) -> None:
-    tensor = torch.ones(size)
-    tensor[:4] = torch.tensor([math.nan, math.inf, -math.inf, 3.0])
-    seen = shown(tensor)
-    assert (seen["Max"], seen["Min"], seen["Mean"], seen["Norm"]) == ("nan",) * 4
-    assert (seen["NaN"], seen["Inf"]) == (1, 2)
-    assert (seen["Max_except_inf_nan"], seen["Min_except_inf_nan"]) == (3.0, 1.0)
-    only = shown(torch.full((size,), -math.inf))
-    assert (only["Max"], only["Norm"], only["Inf"]) == ("-inf", "inf", size)
-    assert "Max_except_inf_nan" not in only
+def test_a_norm_whose_squares_no_float_holds(size: int, scale: float) -> None:
+    tensor = torch.full((size,), scale, dtype=torch.float64 if scale > 1e38 else torch.float32)
+    assert math.isclose(shown(tensor)["Norm"], float(tensor[0]) * math.sqrt(size), rel_tol=1e-6)
 
 
 def normal(rows: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -161,16 +121,11 @@ def test_a_view_in_order_has_the_rows_of_its_memory() -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_integers_and_booleans_are_exact(size: int) -> None:
+def test_integers_are_exact(size: int) -> None:
     large = torch.full((size,), 2**60)
     large[0] = 2**60 + 1
     seen = shown(large)
     assert (seen["Max"], seen["Min"]) == (2**60 + 1, 2**60)
-    mask = torch.zeros(size, dtype=torch.bool)
-    mask[1:4] = True
-    seen = shown(mask)
-    assert (seen["Max"], seen["Min"], seen["True"], seen["Mean"], seen["Norm"]) == (True, False, 3, None, None)
-    assert shown(torch.ones(size, dtype=torch.bool))["Min"] is True
 
 
 def test_few_integers_stand_as_they_are() -> None:
@@ -192,14 +147,7 @@ def test_integers_of_views_stand_in_their_own_order(turned: bool) -> None:
     assert [found[place].values for place in (0, 2)] in ([[1, 2, 3, 4]] * 2, [UNSET, [1, 2, 3, 4]])
 
 
-def test_complex_numbers_go_by_their_absolute_values() -> None:
-    seen = shown(torch.tensor([3 + 4j, 0j]))
-    assert (seen["Max"], seen["Min"], seen["Mean"], seen["Norm"]) == (5.0, 0.0, 2.5, 5.0)
-
-
 def test_odd_tensors() -> None:
-    assert shown(torch.zeros(0, 3))["Max"] is None
-    assert shown(torch.tensor(-2.5))["Norm"] == 2.5
     assert shown(torch.ones(4).to(torch.float8_e4m3fn))["Max"] == 1.0
     assert shown(torch.ones(2, device="meta"))["Max"] is None
     sparse = shown(torch.eye(3).to_sparse())
@@ -383,30 +331,14 @@ def test_checksums_are_msprobes() -> None:
 
 def test_other_arguments() -> None:
     taking = values()
-    given: tuple[Any, ...] = (
-        True,
-        3,
-        2.5,
-        "a",
-        None,
-        1 - 2j,
-        slice(1, torch.tensor(4), None),
-        ...,
-        torch.Size([2, 3]),
-        torch.float16,
-    )
-    given = (*given, range(1, 7, 2), torch.strided)
+    given: tuple[Any, ...] = (slice(1, torch.tensor(4), None), ...)
+    given = (*given, torch.Size([2, 3]), torch.float16, float, range(1, 7, 2), torch.strided)
     assert json.decode(json.encode(taking.take(given))) == [
-        {"type": "bool", "value": True},
-        {"type": "int", "value": 3},
-        {"type": "float", "value": 2.5},
-        {"type": "str", "value": "a"},
-        None,
-        {"type": "complex", "value": [1.0, -2.0]},
         {"type": "slice", "value": [1, 4, None]},
         {"type": "ellipsis", "value": "..."},
         {"type": "torch.Size", "value": [2, 3]},
         {"type": "torch.dtype", "value": "torch.float16"},
+        {"type": "torch.dtype", "value": "torch.float64"},
         {"type": "range", "value": [1, 7, 2]},
         {"type": "torch.layout", "layout": "torch.strided"},
     ]
@@ -516,12 +448,6 @@ def test_numbers_of_classes_of_their_own() -> None:
 
     taking = values()
     assert json.encode(taking.take([Count(4), Share(0.5), Index()])) == json.encode(taking.take([4, 0.5, 7]))
-
-
-def test_python_types_stand_for_dtypes() -> None:
-    assert json.decode(json.encode(values().take([float, int, bool, complex]))) == [
-        {"type": "torch.dtype", "value": f"torch.{name}"} for name in ("float64", "int64", "bool", "complex128")
-    ]
 
 
 def test_kinds_that_are_not_asked_for_have_no_values() -> None:

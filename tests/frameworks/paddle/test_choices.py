@@ -1,5 +1,3 @@
-"""Choices among elements that Paddle's functions make."""
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -46,7 +44,6 @@ def test_afterwards_nothing_is_noted() -> None:
 
 
 def last_first(x: Any) -> Any:
-    """Of equal elements the last."""
     order = paddle.argsort(x.flip([-1]), descending=True, stable=True)[:, :2]
     return x.shape[-1] - 1 - order
 

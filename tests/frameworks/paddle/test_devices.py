@@ -1,5 +1,3 @@
-"""Whose memory ran out, in Paddle's words."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,5 +1,3 @@
-"""Zones around Paddle's tensors."""
-
 from __future__ import annotations
 
 import math

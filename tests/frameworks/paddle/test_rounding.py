@@ -1,5 +1,3 @@
-"""Operators in float64 whose results are rounded to float32, as healthy kernels round them."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -49,7 +47,6 @@ FUNCTIONS: dict[str, Any] = {
 
 
 def both(function: Any, steps: Steps | None, values: np.ndarray = VALUES) -> tuple[np.ndarray, np.ndarray]:
-    """The output and the gradient of a call."""
     way = Way(dtype="float64", steps=steps)
     done = FRAMEWORK.run(function, [Leaf(values)], {}, way, Wanted(frozenset({"input.0"})))
     incoming = {"output.0": np.ones(done.outputs["output.0"].shape)}

@@ -1,5 +1,3 @@
-"""The table of parameters is Paddle's own, and calls are bound by it."""
-
 from __future__ import annotations
 
 import inspect
@@ -33,7 +31,6 @@ EXCEPTIONS: Mapping[str, str] = {
 
 
 def functions(key: str) -> Iterator[Any]:
-    """The functions of Paddle's that an entry speaks of."""
     import paddle
 
     functional, fused = paddle.nn.functional, paddle.incubate.nn.functional

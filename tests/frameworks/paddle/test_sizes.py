@@ -1,5 +1,3 @@
-"""What a call takes, before it takes it."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -16,7 +14,6 @@ pytestmark = pytest.mark.paddle
 
 
 def big(*shape: int) -> Leaf:
-    """A tensor without its memory."""
     return Leaf(np.broadcast_to(np.float32(1), shape))
 
 

@@ -1,5 +1,3 @@
-"""Scripts with values written out, run as a user runs them."""
-
 from __future__ import annotations
 
 import subprocess
@@ -25,7 +23,6 @@ ROW = np.array([[0.0, 1.0, np.inf], [2.0, -3.5, 0.25]], np.float32)
 
 
 def printed(framework: str, leaf: Leaf, folder: Path, seeds: dict[str, Any] | None = None) -> list[str]:
-    """What the script prints, a line each."""
     wanted = ["input.0"] if seeds else []
     call = LiteralCall("softmax: 'wrong'", "cpu", PATHS[framework], Arguments((leaf, -1), {}, ()), wanted, seeds or {})
     file = folder / "again.py"

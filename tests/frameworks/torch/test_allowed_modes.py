@@ -1,5 +1,3 @@
-"""Which device modes torch's flags allow."""
-
 from __future__ import annotations
 
 import sys

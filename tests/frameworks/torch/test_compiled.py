@@ -1,5 +1,3 @@
-"""torch.compile as the probe uses it: what is shared, what is counted, and what errors mean."""
-
 from __future__ import annotations
 
 import itertools
@@ -74,8 +72,7 @@ def test_what_serves_other_sizes_was_compiled_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "args", "kind"),
-    [(torch.allclose, [X, X], NotCompilable), (torch.Tensor.tolist, [X], NotCompilable)],
+    ("function", "args", "kind"), [(torch.allclose, [X, X], NotCompilable), (torch.Tensor.tolist, [X], NotCompilable)]
 )
 def test_a_call_that_is_not_taken(function: Any, args: list[Any], kind: type[Exception]) -> None:
     made = compiler("aot_eager")

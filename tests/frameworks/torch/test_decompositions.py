@@ -1,5 +1,3 @@
-"""Steps of kernels: torch's own, without what they do for its compiler."""
-
 from __future__ import annotations
 
 import subprocess
@@ -44,7 +42,6 @@ def overloads(name: str) -> list[Any]:
 
 
 def arguments(func: Any, tensors: tuple[torch.Tensor, torch.Tensor]) -> list[Any]:
-    """A tensor for each tensor, a number for each number, a dimension for dimensions."""
     found: list[Any] = []
     for argument in func._schema.arguments:
         if argument.has_default_value():

@@ -1,5 +1,3 @@
-"""What the arithmetic of float32 takes where a call says nothing, in a run in float64."""
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -62,11 +60,6 @@ def test_what_stands_for_inf(function: Callable[..., Any]) -> None:
 
 def test_other_calls_stay() -> None:
     assert single(torch.add, SMALL, SMALL, alpha=2).equal(torch.add(SMALL, SMALL, alpha=2))
-
-
-@pytest.mark.parametrize("function", [torch.add, torch._foreach_norm, torch.Tensor.mul_, F.linear, torch.fft.fft])
-def test_compiled_functions_run_without_a_mode(function: Callable[..., Any]) -> None:
-    assert runs_plain(function)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from pytest_probe.frameworks.torch import attention
 from pytest_probe.frameworks.torch.emulated_modes import emulated, flushed, rounded_to_bits
-from pytest_probe.model.device_modes import MODES, Cut, Mode, Rounding, behaviour
+from pytest_probe.model.device_modes import Cut, Mode, Rounding, behaviour
 from pytest_probe.model.run import Jitter
 
 TF32 = Mode(bits=11)
@@ -16,10 +16,7 @@ STEP = 2.0**-10  # of TF32 at 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    ("rounding", "wanted"),
-    [("even", [0.0, 2.0, 1.0, -2.0]), ("zero", [0.0, 1.0, 0.0, -1.0])],
-)
+@pytest.mark.parametrize(("rounding", "wanted"), [("even", [0.0, 2.0, 1.0, -2.0]), ("zero", [0.0, 1.0, 0.0, -1.0])])
 def test_rounding_to_11_bits(dtype: torch.dtype, rounding: Rounding, wanted: list[float]) -> None:
     steps = torch.tensor([0.5, 1.5, 0.75, -1.75], dtype=torch.float64)
     values = (steps.sign() + steps * STEP).to(dtype)
@@ -180,18 +177,3 @@ def test_what_is_no_convolution_of_tiles_is_computed_as_one() -> None:
             direct = F.conv2d(x, weights, **how)
         with emulated(Mode(bits=11, tiles=4), None):
             assert torch.equal(F.conv2d(x, weights, **how), direct)
-
-
-def test_every_mode_says_what_it_is() -> None:
-    assert list(MODES) == [
-        "tf32",
-        "hf32",
-        "bf16x3",
-        "bf16",
-        "ftz",
-        "reduced-reduction",
-        "short-accumulation",
-        "truncate",
-        "fast-math",
-    ]
-    assert all(mode.description and (mode.variants or mode.cuts) for mode in MODES.values())

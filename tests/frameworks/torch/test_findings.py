@@ -1,5 +1,3 @@
-"""What torch is known to compute wrongly: it is wrong still, and a search warns of it, and of nothing else."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -21,12 +19,7 @@ RELEASE = ".".join(torch.__version__.split(".")[:2])
 # Numbers that show each finding, and numbers that do not.
 SHOWING = {"gelu": (np.inf, -np.inf), "erf": (2.0**-20, -(2.0**-18)), "sinh": (89.0, -89.2), "cosh": (89.0, 88.8)}
 PLAIN = np.linspace(-3.0, 3.0, 62)
-APIS = {
-    "gelu": "Functional.gelu",
-    "erf": "Torch.erf",
-    "sinh": "Torch.sinh",
-    "cosh": "Torch.cosh",
-}
+APIS = {"gelu": "Functional.gelu", "erf": "Torch.erf", "sinh": "Torch.sinh", "cosh": "Torch.cosh"}
 CASES = [pytest.param(each, dtype, id=f"{each.api}-{dtype}") for each in FINDINGS for dtype in each.dtypes]
 
 
@@ -36,14 +29,12 @@ def array(finding: Finding, dtype: str) -> np.ndarray:
 
 
 def computed(finding: Finding, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """torch's own result, and float64's."""
     function = torch.nn.functional.gelu if finding.api == "gelu" else getattr(torch, finding.api)
     x = torch.from_numpy(widen(array(finding, dtype))).to(getattr(torch, dtype))
     return function(x).double().numpy(), function(x.double().where(x.double() > -np.inf, -40.0)).numpy()
 
 
 def trial(finding: Finding, dtype: str, registry: Registry | None = None) -> str:
-    """The verdict of a drawn call, forward."""
     api = APIS[finding.api]
     target = Target(api, "pytorch", f"{api}.fuzz", Path("table"), ("forward",))
     trials = Trials(Checker(RunRequest(device="cpu"), registry or Registry.default()), target)

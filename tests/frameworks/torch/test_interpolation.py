@@ -1,5 +1,3 @@
-"""The written-down steps of interpolation against torch's own kernels, in float64."""
-
 from __future__ import annotations
 
 from typing import Any

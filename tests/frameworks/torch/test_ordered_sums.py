@@ -1,5 +1,3 @@
-"""Kernels of torch with sums in float32 in a known order."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""16-bit kernels of torch's own CPU round inside: they pass or are a warning, and a fault in their place an error."""
-
 from __future__ import annotations
 
 import functools
@@ -107,9 +105,7 @@ def in_lists(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    "written",
-    [lambda x: x.mul_(x), lambda x: torch.mul(x, x.abs(), out=x), in_lists],
-    ids=["in place", "out", "lists"],
+    "written", [lambda x: x.mul_(x), lambda x: torch.mul(x, x.abs(), out=x), in_lists], ids=["in place", "out", "lists"]
 )
 def test_rounding_once_leaves_what_a_kernel_reads_and_writes(written: Callable[[torch.Tensor], torch.Tensor]) -> None:
     x = Maker("bfloat16", 3, 5, 0).x()

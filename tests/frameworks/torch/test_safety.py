@@ -1,5 +1,3 @@
-"""Calls that would end the process are refused, and what is right passes."""
-
 from __future__ import annotations
 
 import contextlib

@@ -1,9 +1,6 @@
-"""torch's own products on the CPU, and the formulas of those that it has elsewhere only."""
-
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -31,7 +28,6 @@ def wide(value: Any, _: str = "") -> Any:
 
 
 def computed(api: str, *args: Any, **kwargs: Any) -> np.ndarray:
-    """By the formula, in float64."""
     found = formula(api, bind(api, map_tree(args, "", leaf), map_tree(kwargs, "", leaf)))
     result: np.ndarray = found(*map_tree(args, "", wide), **map_tree(kwargs, "", wide)).numpy()
     return result
@@ -43,30 +39,6 @@ def test_the_formula_is_the_exact_product(name: str) -> None:
     found = computed(call.api, *call.args)
     scale = np.abs(call.exact).max()
     assert np.abs(found - call.exact).max() <= 1e-14 * scale
-
-
-def in_python(numbers: np.ndarray, other: np.ndarray) -> list[list[Fraction]]:
-    """Rows of one times rows of the other, by whole numbers."""
-    left, right = ([[Fraction(float(each)) for each in row] for row in side] for side in (numbers, other))
-    return [[sum((x * y for x, y in zip(a, b, strict=True)), Fraction()) for b in right] for a in left]
-
-
-@pytest.mark.parametrize("name", scaled.FORMATS)
-def test_the_formula_is_what_whole_numbers_give(name: str) -> None:
-    """The operands' exact numbers, multiplied and added in Python; sums of 160 in float64 are off by a few bits."""
-    form, rng = scaled.FORMATS[name], np.random.default_rng(5)
-    a, b = (
-        scaled.operand(rng.standard_normal((rows, 160)), form.elements, recipes)
-        for rows, recipes in ((5, form.a), (3, form.b))
-    )
-    how = [int(form.swizzled), *(0 for _ in form.a[1:])]
-    found = computed(
-        "Torch._scaled_mm_v2", a.matrix, b.matrix.t(), a.scales, list(form.a), how, b.scales, list(form.b), how
-    )
-    sizes = np.abs(a.exact) @ np.abs(b.exact).T
-    for place, row in enumerate(in_python(a.exact, b.exact)):
-        for column, value in enumerate(row):
-            assert abs(Fraction(float(found[place, column])) - value) <= 2.0**-48 * sizes[place, column]
 
 
 def narrow(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -1,5 +1,3 @@
-"""Sums of which each one is rounded to 16 bit: those of torch's own CPU, bit for bit, and atomic ones."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -80,10 +80,7 @@ PRODUCTS: Table = {
     ),
     "dist": varied(lambda m, p: call("Torch.dist", m.x(), m.x(), p), (2.0,), (3.0,), (4.0,)),
     "cdist": (lambda m: call("Torch.cdist", m.x(), m.x()),),
-    "renorm": (
-        lambda m: call("Torch.renorm", m.x(), 2, 0, 1.0),
-        lambda m: call("Tensor.renorm_", m.x(), 2, 0, 1.0),
-    ),
+    "renorm": (lambda m: call("Torch.renorm", m.x(), 2, 0, 1.0), lambda m: call("Tensor.renorm_", m.x(), 2, 0, 1.0)),
     "histc": (lambda m: call("Torch.histc", m.x(), 50), lambda m: call("Torch.histc", m.x(), 20, -1.3, 0.9)),
     "prod": (
         lambda m: call("Torch.prod", m.between(0.8, 1.2), -1),
@@ -106,10 +103,7 @@ PRODUCTS: Table = {
         lambda m: call("Functional.log_softmax", m.x(), 0),
         lambda m: call("Functional.log_softmax", m.x(3, m.rows, m.cols), 1),
     ),
-    "softmin": (
-        lambda m: call("Functional.softmin", m.x(), -1),
-        lambda m: call("Functional.softmin", m.x(), 0),
-    ),
+    "softmin": (lambda m: call("Functional.softmin", m.x(), -1), lambda m: call("Functional.softmin", m.x(), 0)),
 }
 
 
@@ -298,11 +292,7 @@ SCATTERING: Table = {
         lambda m: call("Functional.embedding_bag", m.index(m.rows, m.cols, 6), m.x(m.rows, 16), mode="sum"),
         lambda m: call("Functional.embedding_bag", m.index(6, m.cols, 6), m.x(6, 16), scale_grad_by_freq=True),
         lambda m: call(
-            "Functional.embedding_bag",
-            m.index(6, m.cols, 6),
-            m.x(6, 16),
-            mode="sum",
-            per_sample_weights=m.x(m.cols, 6),
+            "Functional.embedding_bag", m.index(6, m.cols, 6), m.x(6, 16), mode="sum", per_sample_weights=m.x(m.cols, 6)
         ),
     ),
     "index_put": (
@@ -406,13 +396,4 @@ REDUCING: Table = {
     "cumprod": (lambda m: call("Torch.cumprod", m.between(0.9, 1.1), 1),),
 }
 
-COMPUTING: Table = {
-    **PRODUCTS,
-    **LOSSES,
-    **NORMALISATIONS,
-    **POOLING,
-    **SCATTERING,
-    **SCALARS,
-    **POINTWISE,
-    **REDUCING,
-}
+COMPUTING: Table = {**PRODUCTS, **LOSSES, **NORMALISATIONS, **POOLING, **SCATTERING, **SCALARS, **POINTWISE, **REDUCING}

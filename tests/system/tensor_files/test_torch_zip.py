@@ -26,7 +26,6 @@ def _saved(path: Path, value: Any) -> NamedTensors:
 
 
 def _pickle(*tensors: bytes) -> bytes:
-    """A dictionary of tensors named "0", "1", ..., each with these arguments of its own."""
     body = b"".join(
         b"X\1\0\0\0%dctorch._utils\n_rebuild_tensor_v2\n(%s%s\x89}tR" % (i, _STORAGE, each)
         for i, each in enumerate(tensors)
@@ -170,18 +169,12 @@ _REPEATED = (
             "it names os.system, which a stored tensor does not need",
         ),
         (b"\x80\x02c" + b"a" * 5000 + b"\nb\n.", "it names " + "a" * 77 + "..., which a stored tensor does not need"),
-        (
-            b"\x80\x02}r\xff\xff\xff\x7f.",
-            "its pickle has the instruction LONG_BINPUT, which",
-        ),
+        (b"\x80\x02}r\xff\xff\xff\x7f.", "its pickle has the instruction LONG_BINPUT, which"),
         (
             b"\x80\x05\x96" + b"\0\0\0\0\0\1\0\0.",
             "it is cut, or no pickle of a tensor: expected 1099511627776 bytes in a bytearray8, but only 1 remain",
         ),
-        (
-            b"\x80\x02cos\nsystem\n(X\2\0\0\0lsto.",
-            "its pickle has the instruction OBJ, which",
-        ),
+        (b"\x80\x02cos\nsystem\n(X\2\0\0\0lsto.", "its pickle has the instruction OBJ, which"),
         (
             b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n}X\1\0\0\0aK\1sb.",
             "it is no pickle of a tensor (AttributeError)",
