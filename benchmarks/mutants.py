@@ -150,12 +150,14 @@ class Outcome:
     def __init__(self) -> None:
         self.failed: list[str] = []
         self.passed = 0
-        self.costs: Counter[str] = Counter()
+        self.costs: dict[str, float] = defaultdict(float)
+        self.used = sum(os.times()[:4])
         self.ended = "an end of the process"
         self.seconds = 0.0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.costs[report.nodeid.partition("::")[0]] += report.duration  # type: ignore[assignment]
+        before, self.used = self.used, sum(os.times()[:4])
+        self.costs[report.nodeid.partition("::")[0]] += self.used - before
         self.passed += report.passed and report.when == "call"
         self.failed += [report.nodeid] * report.failed
 
@@ -223,7 +225,7 @@ def copied(tests: Path, copy: Path) -> Path:
 
 
 class Suite:
-    """The nearest tests of a module, the cheapest first, as many as fit into `limit` seconds."""
+    """The nearest tests of a module, the cheapest first, as many as fit into `limit` seconds of CPU."""
 
     def __init__(self, copy: Path, limit: float) -> None:
         self._copy = copy
@@ -240,12 +242,14 @@ class Suite:
     def chosen(self, module: str) -> tuple[list[str], Outcome]:
         """The arguments of pytest and what they give without a mutant: what fails then is left out."""
         found = nearest(self._copy, module)
-        self._measure([file for file in found if file not in self._costs])
+        if new := [file for file in found if file not in self._costs]:
+            self._measure(new)
+        found = [file for file in found if file not in self._failing]
         files: list[str] = []
         for file in sorted(found, key=lambda file: (self._costs[file], file)):
             if not files or sum(self._costs[each] for each in [*files, file]) <= self._limit:
                 files.append(file)
-        outcome = self._measure(files)
+        outcome = self._measure(files) if files else Outcome()  # without files pytest runs all
         return [*files, *(f"--deselect={each}" for each in sorted(self._failing))], outcome
 
 
