@@ -21,7 +21,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from pytest_probe import frameworks
-from pytest_probe.capture.config import TASKS, names_folder
+from pytest_probe.capture.config import TASKS, content_of
 from pytest_probe.capture.folder import FolderTaken, check_usable
 from pytest_probe.capture.frames import below_the_program, without_our_frames
 from pytest_probe.capture.profiling import report
@@ -237,7 +237,7 @@ def _run_estimate(arguments: argparse.Namespace) -> int:
 
 
 def _program_capture(arguments: argparse.Namespace) -> MainCapture:
-    named = arguments.out is None and arguments.config is not None and names_folder(arguments.config)
+    named = arguments.out is None and arguments.config and content_of(Path(arguments.config)).get("dump_path")
     folder = None if named else arguments.out or "dumps"
     step = None if arguments.config else ["0"]
     if arguments.step is not None:

@@ -290,11 +290,6 @@ def asks_itself(path: str | os.PathLike[str] | None, **given: Any) -> dict[str, 
     return {**top, **(section if isinstance(section, dict) else {}), **plain}
 
 
-def names_folder(path: str | os.PathLike[str]) -> bool:
-    """Does the file say where the dump goes? Raises SettingsError where it cannot be read."""
-    return bool(content_of(Path(path)).get("dump_path"))
-
-
 def _online(part: dict[str, Any], where: str) -> dict[str, Any]:
     """Take msprobe's keys of its online check out of a file, or of its section tensor, as keys of ours."""
     asked, folder, host, port, tls = (part.pop(key, None) for key in _ONLINE)

@@ -25,7 +25,6 @@ from pytest_probe.capture.snapshot import (
     Parent,
     Seen,
     backward_of,
-    forward_of,
     seen_tensors,
     tuple_places,
 )
@@ -187,7 +186,8 @@ class DumpFiles(StepFiles):
         parents: dict[str, Parent] = {}
         for name, parent in self._parents.items():
             while isinstance(parent, str) and parent not in self._parents:
-                parent = backward_of(self._parents.get(forward_of(parent)))
+                forward = ".forward.".join(parent.rsplit(".backward.", 1))
+                parent = backward_of(self._parents.get(forward))
             parents[name] = parent
         write_json(self._folder / "stack.json", shown)
         write_json(self._folder / "construct.json", parents)

@@ -275,7 +275,8 @@ class Recorder:
             # Before it is raised: the program may end at once.
             self.close()
             folder = self._folder() if writer is None else writer.folder
-            file = folder / self._file()
+            apex = self.config.layout == "paddleapex"
+            file = folder / (f"forward_rank{self._rank() or 0}_all.json" if apex else "dump.json")
             calls = "a call" if self._overflows == 1 else f"{self._overflows} calls"
             found = f"{calls} gave NaN or inf, the last one {name}; see {file}"
             raise OverflowFound("\n  ".join((found, *_overflow_lines(file, name, self.step))))
@@ -296,10 +297,6 @@ class Recorder:
         # Processes of several machines, or of several containers, may have one number.
         others = (f"proc{os.getpid()}", f"proc{os.getpid()}{time.time_ns() % 10**9:09}")
         return [first, *(each for each in map(first.with_name, others) if each != first)]
-
-    def _file(self) -> str:
-        apex = self.config.layout == "paddleapex"
-        return f"forward_rank{self._rank() or 0}_all.json" if apex else "dump.json"
 
     def _files(self) -> StepFiles:
         if self._online is not None:

@@ -121,11 +121,6 @@ def backward_of(parent: Parent) -> Parent:
     return ".backward.".join(parent.rsplit(".forward.", 1)) if isinstance(parent, str) else parent
 
 
-def forward_of(parent: str) -> str:
-    """The forward entry of a module, by the name of its backward entry."""
-    return ".forward.".join(parent.rsplit(".backward.", 1))
-
-
 def json_number(value: float) -> Json:
     """A float as the JSON of dumps has it, with NaN and Infinity as bare words."""
     if math.isfinite(value):

@@ -46,10 +46,6 @@ class Counts(Struct):
             self.apart &= bool(touched.any() and not touched[~chosen].any())
         self.values[argument] = self.values.get(argument, 1.0) * _values(moved, chosen)
 
-    def is_settled(self, most: float) -> bool:
-        """Does no exchange of an argument with so many values change a count?"""
-        return not self.apart and max(self.values.values()) >= most
-
     def terms(self) -> int | None:
         if self.apart and self.values:
             return 1
@@ -92,7 +88,8 @@ class Dependence(Struct):
         arrays |= {f"grad.{name}": array for name, array in incoming.items()}
         for argument, array in sorted(arrays.items(), key=lambda item: (is_floating(item[1].dtype), -item[1].size)):
             least = array.size if is_floating(array.dtype) else math.inf
-            asked = [name for name, one in counts.items() if not one.is_settled(least)]
+            # No exchange of an argument with at least so many values changes the count of any other output.
+            asked = [name for name, one in counts.items() if one.apart or max(one.values.values()) < least]
             for axis, size in enumerate(array.shape):
                 if size > 1 and asked:
                     # About half of the indices, in no order that a tile or a stride has, and never all.

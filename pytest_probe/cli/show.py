@@ -23,7 +23,7 @@ from pytest_probe.check.weak import predicted
 from pytest_probe.cli.record import Described, text
 from pytest_probe.errors import DumpError, RecordError, SettingsError
 from pytest_probe.model.case import DIRECTIONS
-from pytest_probe.model.dump import Call, Dump, named_tensors
+from pytest_probe.model.dump import Dump, named_tensors
 from pytest_probe.model.verdict import SENSITIVITY, STRONG, WEAK, Answer, Verdict
 from pytest_probe.options import DIRECTION_CHOICES, DTYPE_CHOICES, NAMED
 from pytest_probe.records import find_dumps, labels, read_dump
@@ -215,12 +215,9 @@ def _lines(dump: Dump, selection: Selection, registry: Registry) -> Iterator[_Li
             classes = classes_of(bound.name)
             weak = predicted(call, direction, bound, classes)
             computes = bool(found) and does_work(bound.name)
-        yield _Line(case, found, _elements(call), preview(case, registry), weak, computes)
-
-
-def _elements(call: Call) -> int:
-    trees = (call.args, call.kwargs, call.outputs or ())
-    return sum(spec.size for tree in trees for _, spec in named_tensors(tree))
+        trees = (call.args, call.kwargs, call.outputs or ())
+        elements = sum(spec.size for tree in trees for _, spec in named_tensors(tree))
+        yield _Line(case, found, elements, preview(case, registry), weak, computes)
 
 
 def _totals(lines: Sequence[_Line]) -> Iterator[str]:

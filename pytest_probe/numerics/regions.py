@@ -53,7 +53,8 @@ def describe(mask: BoolArray, names: Mapping[int, str] = NAMES) -> str:
     if not total:
         return ""
     if total <= FEW or mask.ndim == 0:
-        return _elements(mask)
+        places = ", ".join(f"[{', '.join(map(str, place))}]" for place in np.argwhere(mask).tolist())
+        return f"element {places}" if np.count_nonzero(mask) == 1 else f"elements {places}"
     if total >= COVERAGE * mask.size:
         return "everywhere"
     boxes = list(_boxes(mask, total, names))
@@ -71,11 +72,6 @@ def describe(mask: BoolArray, names: Mapping[int, str] = NAMES) -> str:
         region = min(thin, key=lambda region: (region.size, region.effort))
         return f"{region.description}, {100 * region.true / region.size:.2g} % of it"
     return "scattered"
-
-
-def _elements(mask: BoolArray) -> str:
-    places = ", ".join(f"[{', '.join(map(str, place))}]" for place in np.argwhere(mask).tolist())
-    return f"element {places}" if np.count_nonzero(mask) == 1 else f"elements {places}"
 
 
 def _boxes(mask: BoolArray, total: int, names: Mapping[int, str]) -> Iterator[Region]:

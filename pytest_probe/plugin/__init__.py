@@ -315,7 +315,8 @@ class Collection:
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
         from pytest_probe.plugin.items import NoticeItem
 
-        if isinstance(item, NoticeItem) and not item.shares_run_with(nextitem):
+        # The next item may use what this one's run left.
+        if isinstance(item, NoticeItem) and not (isinstance(nextitem, NoticeItem) and nextitem.run_key == item.run_key):
             self._probe.release()
 
     @pytest.hookimpl(wrapper=True)

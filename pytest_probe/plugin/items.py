@@ -219,10 +219,6 @@ class NoticeItem(pytest.Item):
         """Equal for items of which each uses what the others' runs left."""
         return id(self)
 
-    def shares_run_with(self, other: pytest.Item | None) -> bool:
-        """Does the other item use what this one's run left?"""
-        return isinstance(other, NoticeItem) and other.run_key == self.run_key
-
 
 def _unjudged(report: pytest.TestReport, call: pytest.CallInfo[None]) -> Verdict:
     """An item that pytest skipped or failed before it was judged, or that the probe broke on."""

@@ -40,17 +40,6 @@ def name_of(number: int, message: Message) -> str:
     return f"{number:09}-{run}-{message.sender.rank}-{message.step}-{message.call}-{message.direction}{SUFFIX}"
 
 
-def waiting_bytes(folder: Path) -> int:
-    """Of the messages that wait to be judged. Raises OSError."""
-    total = 0
-    with os.scandir(folder) as found:
-        for entry in found:
-            if entry.name.endswith(SUFFIX):
-                with suppress(OSError):  # it was taken
-                    total += entry.stat().st_size
-    return total
-
-
 class Beat:
     """Touches a file while this process lives."""
 
@@ -108,7 +97,14 @@ class SharedFolder:
         return self._full
 
     def _look(self) -> None:
-        self._waiting = waiting_bytes(self._folder)
+        """Count the bytes of messages that wait to be judged. Raises OSError."""
+        waiting = 0
+        with os.scandir(self._folder) as found:
+            for entry in found:
+                if entry.name.endswith(SUFFIX):
+                    with suppress(OSError):  # it was taken
+                        waiting += entry.stat().st_size
+        self._waiting = waiting
         self._full = bool(self._waiting) and self._waiting + self._wanted > self._limit
 
     def put(self, message: Message, tensors: Mapping[str, np.ndarray]) -> bool:

@@ -12,7 +12,6 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from pytest_probe.capture import kernel
 from pytest_probe.capture.snapshot import Seen
 from pytest_probe.capture.statistics import ROOM, ROW, ROWS, fill_not_finite, fill_together
 from pytest_probe.frameworks.torch.arrays import FLOAT4
@@ -28,11 +27,6 @@ _NUMBERS = np.arange(16, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn).astype(np
 # tensors more threads than this may take less time.
 SHARED = 1 << 22  # elements
 _THREADS = 8
-
-
-def compiled_dtypes() -> dict[torch.dtype, int]:
-    """The dtypes that the compiled kernel knows, with their numbers; none where there is no kernel."""
-    return {getattr(torch, name): number for name, number in kernel.numbers().items()}
 
 
 def faster_alone(count: int) -> bool:

@@ -34,7 +34,6 @@ from pytest_probe.capture.torch.device_statistics import DeviceStatistics, recor
 from pytest_probe.capture.torch.scaled import Blocks
 from pytest_probe.capture.torch.statistics import (
     SHARED,
-    compiled_dtypes,
     count_large,
     crc,
     faster_alone,
@@ -106,7 +105,8 @@ class Values(CountedSnapshots):
         self._widths = {dtype: dtype.itemsize if _kind(dtype) in config.kinds else 0 for dtype in _DTYPES}
         self.copies = self._shelf is not None or self._sums
         self.counts_blocks = self._counts and "float" in config.kinds
-        self._compiled = compiled_dtypes()
+        # The dtypes that the compiled kernel knows, with their numbers; none where there is no kernel.
+        self._compiled = {getattr(torch, name): number for name, number in kernel.numbers().items()}
         self._compiled_small = {} if self._sums else self._compiled
         self._devices: dict[torch.device, DeviceStatistics] = {}
         # What was put off as well: snapshots of the same elements as an earlier one.

@@ -202,11 +202,6 @@ _WRAPPERS = re.compile(r"(?:(?<=\.)|^)(?:_orig_mod|_fsdp_wrapped_module|_checkpo
 _CLASSES = re.compile(r"(?<=\.)(?:FSDP|OptimizedModule|DistributedDataParallel|DDP)(?=[A-Z][a-z])")
 
 
-def record_name(record: Record, dump: Dump) -> str:
-    """A record's name; of a module's without wrappers."""
-    return plain_module(record.name) if record.namespace in ("Module", "Cell") else record.name
-
-
 def plain_module(name: str) -> str:
     """A module's name, as "Module.layers.0.fc.Linear.0", without what wrappers add to it."""
     start, dot, rest = name.partition(".")

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.errors import RecordError
-from pytest_probe.features.against.dump_map import DumpMap, fused, module_of, record_name
+from pytest_probe.features.against.dump_map import DumpMap, fused, module_of, plain_module
 from pytest_probe.model.case import DIRECTIONS
 from pytest_probe.model.dump import Call, Direction, Dump, Record, TensorSpec, leaves
 from pytest_probe.model.pairing import SideName
@@ -93,7 +93,7 @@ def _named(dump: Dump, given: DumpMap, taken: Set[int], *, canonical: bool) -> I
     the order of calls."""
     numbers = Counter[str]()
     for record in (*dump.records, *dump.compare_only):
-        name = record_name(record, dump)
+        name = plain_module(record.name) if record.namespace in ("Module", "Cell") else record.name
         ignored = given.ignored and given.ignores(name, record.name, module_of(record, dump))
         if id(record) in taken or ignored:
             continue

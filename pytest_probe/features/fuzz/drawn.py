@@ -104,8 +104,9 @@ class DrawnCall(Struct, frozen=True, dict=True):
             if value.layout != _OFFSET:
                 strides = layout_strides(value.layout, value.shape)
             numbers = value.numbers(found.get(path), rng, self.limits)
-            of_product = scaled.kind_at(products, path)
-            numbers = scaled.changed(of_product, numbers, value.dtype, rng) if of_product else numbers
+            for place, of_product in products.items():
+                if path == place or path.startswith(f"{place}."):  # in a list of scales
+                    numbers = scaled.changed(of_product, numbers, value.dtype, rng)
             if value.layout == EXPANDED and numbers.size:
                 numbers = np.array(np.broadcast_to(numbers[:1], numbers.shape))
             array = np.asarray(round_to_dtype(np.asarray(numbers), value.dtype))

@@ -24,8 +24,6 @@ _OFTEN, _BLOCK = 0.25, 16
 _WIDEST = 32
 # The byte of two numbers of float4, its largest and zero.
 _SIX = 7
-
-
 _KINDS = {"scale_a": "scales", "scale_b": "scales", "input": "numbers", "mat2": "numbers", "offs": "ends"}
 
 
@@ -35,11 +33,6 @@ def places_of(bound: BoundCall) -> dict[str, str]:
     if "mat2" not in bound.paths or not bound.paths.keys() & {"scale_a", "offs"}:
         return {}
     return {bound.paths[name]: kind for name, kind in _KINDS.items() if name in bound.paths}
-
-
-def kind_at(places: dict[str, str], path: str) -> str:
-    """What stands at a path, which may lie in a list of scales; "" for anything else."""
-    return next((kind for place, kind in places.items() if path == place or path.startswith(f"{place}.")), "")
 
 
 def changed(kind: str, values: Any, dtype: str, rng: np.random.Generator) -> Any:

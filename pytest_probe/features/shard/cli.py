@@ -140,11 +140,6 @@ def run_of(shards: Sequence[Shard], results: Iterable[Result]) -> dict[str, Any]
     }
 
 
-def items_of(shards: Sequence[Shard]) -> list[SelectedItem]:
-    """The items of all of them, in the order of the run without shards."""
-    return sorted((item for shard in shards for item in shard.items.found), key=lambda item: item.place)
-
-
 def write(folder: Path, run: Mapping[str, Any], items: Sequence[SelectedItem], results: Iterable[Result]) -> None:
     """The results, the list of the items and run.json of all shards. Raises SettingsError where the folder has results
     or cannot be written."""
@@ -254,7 +249,8 @@ def run(arguments: argparse.Namespace) -> int:
     found = joined(shards)
     results = [result for _, result in found]
     whole = run_of(shards, results)
-    write(arguments.out, whole, items_of(shards), results)
+    items = sorted((item for shard in shards for item in shard.items.found), key=lambda item: item.place)
+    write(arguments.out, whole, items, results)
     strict = bool(whole["settings"]["strict"])
     tally, answers = Tally(), Answers()
     for result in results:

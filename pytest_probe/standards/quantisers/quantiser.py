@@ -100,10 +100,6 @@ def biased(draws: Sequence[Float64Array], values: Float64Array, form: FloatForma
     return ""
 
 
-def format_of(name: str) -> FloatFormat:
-    return float_format("float4_e2m1fn" if name == "float4_e2m1fn_x2" else name)
-
-
 NAME = "quantiser"
 # Runs of a quantiser that rounds by chance: of 4,096 elements they tell a bias of half a percent.
 DRAWS = 32
@@ -143,7 +139,7 @@ def judge(numbers: AnyArray, draws: Sequence[Quantised], wanted: Wanted) -> tupl
     none of the recipe's."""
     matrix = widen(numbers).reshape(-1, numbers.shape[-1])
     shape, first = (matrix.shape[0], matrix.shape[1]), draws[0]
-    form = format_of(dtype_name(first.values.dtype))
+    form = float_format(dtype_name(first.values.dtype).removesuffix("_x2"))
     blocks = _blocks(matrix, wanted.recipe)
     # The stored scale of each block, without that of the whole tensor.
     check_scales(wanted.recipe, shape, wanted.order, first.scales.shape, dtype_name(first.scales.dtype))

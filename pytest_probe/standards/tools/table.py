@@ -88,10 +88,6 @@ class Table(Struct, frozen=True):
         """The rule's own limits for a dtype; None where it has none."""
         return of_dtype(self.limits.get(rule, {}), dtype)
 
-    def without_lists(self) -> Table:
-        """The limits of the rules alone."""
-        return replace(self, apis=dict.fromkeys(RULES, frozenset()))
-
     def with_entries(self, entries: Sequence[Entry]) -> Table:
         return replace(self, entries=(*self.entries, *entries))
 

@@ -39,7 +39,7 @@ from pytest_probe.standards.tools.release import (
     within,
     zeros,
 )
-from pytest_probe.standards.tools.table import ANY, BENCHMARK, Entry, Rule, RuleLimits, Table, packaged
+from pytest_probe.standards.tools.table import ANY, BENCHMARK, RULES, Entry, Rule, RuleLimits, Table, packaged
 
 _NARROW = ("float16", "bfloat16")
 
@@ -126,7 +126,9 @@ class Tool:
         listed = [
             Entry(api, ANY, rule, {}, "") for rule, apis in release.lists.items() for api in " ".join(apis).split()
         ]
-        base = packaged().without_lists() if release.own_lists else packaged()
+        base = packaged()
+        if release.own_lists:
+            base = replace(base, apis=dict.fromkeys(RULES, frozenset()))
         self.lists = base.with_entries(listed)
         # Of equal entries the last one counts: the project's.
         self.table = self.lists.with_entries(() if table is None else table.entries)
