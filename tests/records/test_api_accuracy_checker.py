@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import shutil
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -84,16 +83,6 @@ def test_real_dumps_pass(tmp_path: Path, name: str) -> None:
     told = {case: (verdict.verdict, verdict.reason) for case, verdict in verdicts(path).items()}
     assert told == dict.fromkeys(told, ("pass", ""))
     assert len(told) == 29
-
-
-def test_in_an_archive(tmp_path: Path) -> None:
-    folder = unpack_checker(tmp_path / "run")
-    found = find_dumps(Path(shutil.make_archive(str(folder), "zip", folder)))
-    assert [path.parts[-3:] for path in found] == [
-        (name, "step0", "forward_info_0.json") for name in ("random", "real_data")
-    ]
-    assert decoded(found[1]).args[0].shape == (2, 3, 8, 8)
-    assert read_dump(found[1]).decode(read_dump(found[1]).records[0]).gradients is not None
 
 
 def test_arguments_and_gradients_lie_in_folders_of_their_own(tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ def test_only_dumps_are_found(tmp_path: Path) -> None:
     _make(tmp_path, "a/dump_tensor_data/dump.json", "a/dump.bin")
     _make(tmp_path, "a/notes.txt", text="paddle.seed(42)\nThe seed of all runs.\n")
     _make(tmp_path, "a/construct.json", "b/results.json", text="{}")
+    for number, text in enumerate(("null", "[]", '{"a.b": {"args": []}}', '{"*3": {"args": []}}')):
+        _make(tmp_path, f"b/forward_rank{number}_all.json", text=text)
     _make(tmp_path, "a/stack.json", text='{"0": [["T.a.0.forward"], []]}')
     (tmp_path / "b" / "gone.json").symlink_to(tmp_path / "nowhere")
     (tmp_path / "folder.json").mkdir()

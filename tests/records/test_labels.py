@@ -32,16 +32,6 @@ def test_a_label_is_the_shortest_tail_that_no_other_has(paths: list[str], expect
     assert labels([Path(path) for path in paths]) == dict(zip(map(Path, paths), expected, strict=True))
 
 
-def test_the_order_does_not_matter() -> None:
-    paths = [Path(f"/a/step{step}/proc{1000 + step}/dump.json") for step in range(5)]
-    assert labels(paths) == labels(paths[::-1])
-
-
-def test_process_numbers_do_not_matter() -> None:
-    first, second = ([Path(f"/a/step{step}/proc{number}/dump.json") for step in (0, 1)] for number in (12, 3456))
-    assert list(labels(first).values()) == list(labels(second).values())
-
-
 def test_two_ways_to_one_file_have_one_label() -> None:
     assert labels([Path("a/dump.json"), Path("a/../a/dump.json")]) == {
         Path("a/dump.json"): "dump.json",

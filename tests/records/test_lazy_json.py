@@ -81,12 +81,6 @@ def test_members_are_views_into_the_buffer() -> None:
     assert bytes(found["a"]) == b'[2, "N"]'
 
 
-def test_tokens_are_the_numbers_that_were_meant() -> None:
-    assert raw_json.TOKENS["Infini"] == math.inf
-    assert raw_json.TOKENS["-Infini"] == -math.inf
-    assert math.isnan(raw_json.TOKENS["N"])
-
-
 def test_a_byte_order_mark_moves_no_offset(tmp_path: Path) -> None:
     path = tmp_path / "dump.json"
     path.write_bytes(b'\xef\xbb\xbf{"a": 1}')
