@@ -100,14 +100,6 @@ def test_arguments_and_gradients_lie_in_folders_of_their_own(tmp_path: Path) -> 
     assert output.metrics["max_ulp"] == 0
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int64", "int8", "bool", "complex64"])
-def test_dtypes_of_files(tmp_path: Path, dtype: str) -> None:
-    value = torch.ones(2, 0, 3, dtype=getattr(torch, dtype))
-    path = write(tmp_path, {RELU: entry(stored(tmp_path, "x.pt", value), stored(tmp_path, "p.pt", value[0]))})
-    first, second = decoded(path).args
-    assert (first.dtype, first.shape, second.shape) == (dtype, (2, 0, 3), (0, 3))
-
-
 def test_a_parameter_and_another_folder_of_a_process(tmp_path: Path) -> None:
     value = stored(tmp_path, "x.pt", torch.nn.Parameter(torch.ones(3)))
     (tmp_path / "forward_real_data/rank7").rename(tmp_path / "forward_real_data/rank8")
@@ -193,28 +185,6 @@ def test_tensors_that_cannot_be_had(tmp_path: Path, value: Mapping[str, Any], fo
     assert decoded(path, 1).args[0].shape == (3,)
 
 
-@pytest.mark.parametrize(
-    ("content", "found"),
-    [
-        ({"args": 7}, "args: found 7, expected a list of arguments"),
-        ({"args": [7]}, "args.0: found 7, expected an object, a list or null"),
-        ({"args": [{"type": "odd"}]}, 'args.0.type: found "odd"'),
-        ({"args": [], "kwargs": []}, "kwargs: found an empty list"),
-        ({"args": [{"type": "int", "value": "x"}]}, "args.0.value"),
-    ],
-)
-def test_broken_entries(tmp_path: Path, content: Any, found: str) -> None:
-    path = write(tmp_path, {RELU: entry(TENSOR), "Torch*cat*0": content})
-    assert found in trouble(path, 1)
-    assert decoded(path).args[0].shape == (2, 3)
-
-
 @pytest.mark.parametrize("content", [{}, 7, [7], [{"type": "int", "value": 1}]])
 def test_broken_gradients(tmp_path: Path, content: Any) -> None:
     assert trouble(write(tmp_path, {RELU: entry(TENSOR)}, {RELU: content})).startswith("Functional.relu.0.backward: ")
-
-
-def test_names_that_are_none_are_counted(tmp_path: Path) -> None:
-    dump = read_dump(write(tmp_path, {RELU: entry(TENSOR), "relu*0": entry(), "Torch*x*01": entry(), "a": entry()}))
-    assert [record.name for record in dump.records] == ["Functional.relu.0"]
-    assert dump.skipped == {"entries with a name that is no API call": 3}

@@ -166,6 +166,8 @@ def is_refused(dump: Dump, record: Record) -> bool:
     return False
 
 
+# Machines under load draw slowly.
+SLOW = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 _NOISE = [
     b'"',
     b"\\",
@@ -183,7 +185,7 @@ _NOISE = [
 
 
 @each_format
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
 @given(data=st.data())
 def test_whatever_happens_to_a_file_it_is_a_dump_or_our_own_error(
     tmp_path: Path, form: Format, data: st.DataObject

@@ -90,7 +90,6 @@ def _with(**told: Any) -> TensorSpec:
         ([], []),
         ({"type": "bool", "value": True}, True),
         ({"type": "int", "value": -7}, -7),
-        ({"type": "float", "value": 2}, 2.0),
         ({"type": "float", "value": -math.inf}, -math.inf),
         ({"type": "float", "value": math.nan}, math.nan),
         ({"type": "complex", "value": [1, -2.5]}, 1 - 2.5j),
@@ -102,7 +101,6 @@ def _with(**told: Any) -> TensorSpec:
         ({"type": "torch.Size", "value": [-1, 0]}, SizeSpec((-1, 0))),
         ({"type": "torch.dtype", "value": "torch.bfloat16"}, DtypeSpec("bfloat16")),
         ({"type": "torch.device", "value": "cpu:None"}, DeviceSpec("cpu")),
-        ({"type": "torch.device", "value": "cuda:1"}, DeviceSpec("cuda:1")),
         ({"type": "torch.layout", "layout": "torch.strided"}, None),
         ({"type": "torch.memory_format", "format": "channels_last"}, MemoryFormatSpec("channels_last")),
         ({"type": "torch.memory_format", "value": "torch.preserve_format"}, MemoryFormatSpec("preserve_format")),
@@ -164,35 +162,24 @@ def test_every_kind_of_argument_is_decoded(value: Any, decoded: Any) -> None:
     assert repr(_argument(value)) == repr(decoded)
 
 
+def _scalar(kind: str, value: float = 2) -> dict[str, Any]:
+    return {"type": kind, "value": value}
+
+
 @pytest.mark.parametrize(
     ("name", "args", "kwargs", "made", "dtype"),
     [
-        ("Torch.tensor.0", [{"type": "float64", "value": 2.0}], {}, "float64", DtypeSpec("float64")),
-        ("Torch.as_tensor.0", [[{"type": "numpy.int32", "value": 2}] * 2], {}, "int32", DtypeSpec("int32")),
+        ("Torch.tensor.0", [_scalar("float64")], {}, "float64", DtypeSpec("float64")),
+        ("Torch.as_tensor.0", [[_scalar("numpy.int32")] * 2], {}, "int32", DtypeSpec("int32")),
+        ("Torch.tensor.0", [[_scalar("float32"), _scalar("float")]], {"dtype": None}, "float32", DtypeSpec("float32")),
+        ("Torch.tensor.0", [[_scalar("int32"), _scalar("int")]], {}, "int64", DtypeSpec("int64")),
+        ("Torch.tensor.0", [_scalar("float")], {}, "float32", None),
         (
-            "Torch.tensor.0",
-            [[{"type": "float32", "value": 2.0}, {"type": "float", "value": 1.0}]],
-            {"dtype": None},
-            "float32",
-            DtypeSpec("float32"),
+            *("Torch.tensor.0", [_scalar("float64")], {"dtype": {"type": "torch.dtype", "value": "torch.int8"}}),
+            *("int8", DtypeSpec("int8")),
         ),
-        (
-            "Torch.tensor.0",
-            [[{"type": "int32", "value": 2}, {"type": "int", "value": 1}]],
-            {},
-            "int64",
-            DtypeSpec("int64"),
-        ),
-        ("Torch.tensor.0", [{"type": "float", "value": 2.0}], {}, "float32", None),
-        (
-            "Torch.tensor.0",
-            [{"type": "float64", "value": 2.0}],
-            {"dtype": {"type": "torch.dtype", "value": "torch.int8"}},
-            "int8",
-            DtypeSpec("int8"),
-        ),
-        ("Torch.full.0", [[{"type": "int", "value": 2}], {"type": "float64", "value": 2.0}], {}, "float32", None),
-        ("Torch.tensor.0", [{"type": "float64", "value": 2.0}], {}, None, None),
+        ("Torch.full.0", [[_scalar("int")], _scalar("float64")], {}, "float32", None),
+        ("Torch.tensor.0", [_scalar("float64")], {}, None, None),
     ],
 )
 def test_numpys_scalars_give_their_dtype(
@@ -224,70 +211,48 @@ def test_what_data_mode_left_out_is_missing_without_harm(forward: Any, backward:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (3, ": found 3, expected an object, a list or null"),
         ({"type": 3}, ".type: found 3, expected the name of a type"),
         ({"a": True}, ".a: found true, expected an object, a list or null"),
         ({"type": "int"}, ".value: found nothing, expected an integer"),
-        ({"type": "int", "value": True}, ".value: found true, expected an integer"),
         ({"type": "bool", "value": 1}, ".value: found 1, expected true or false"),
         ({"type": "float"}, ".value: found nothing, expected a number"),
-        ({"type": "float", "value": None}, ".value: found null, expected a number"),
         ({"type": "float", "value": 10**400}, f".value: found 1{'0' * 56}..., expected a number that float64 holds"),
         ({"type": "str", "value": 0.5}, ".value: found 0.5, expected a string"),
-        ({"type": "slice", "value": [1, 2]}, ".value: found a list of 2, expected three integers or nulls: start, "),
         ({"type": "slice", "value": [1, 2, "x"]}, ".value: found a list of 3, expected three integers or nulls"),
         ({"type": "torch.Size", "value": [-2]}, ".value.0: found -2, expected an integer from -1 on, below 2**63"),
-        (
-            {"type": "torch.dtype", "value": "torch.real"},
-            '.value: found the unknown dtype "torch.real", expected one',
-        ),
+        ({"type": "torch.dtype", "value": "torch.real"}, '.value: found the unknown dtype "torch.real", expected one'),
         ({"type": "torch.device", "value": 3}, ".value: found 3, expected the name of a device"),
         ({"type": "torch.memory_format", "format": "x"}, '.format: found "x", expected one of preserve_format, '),
-        (
-            _TENSOR | {"dtype": "torch.float23"},
-            '.dtype: found the unknown dtype "torch.float23", expected one of float16',
-        ),
+        (_TENSOR | {"dtype": "torch.float23"}, '.dtype: found the unknown dtype "torch.float23", expected one of'),
         (_TENSOR | {"shape": [2, -3]}, ".shape.1: found -3, expected an integer from 0 on, below 2**63"),
-        (_TENSOR | {"shape": [2.0]}, ".shape.0: found 2.0, expected an integer from 0 on, below 2**63"),
         (_TENSOR | {"shape": [2**63]}, ".shape.0: found 9223372036854775808, expected an integer from 0 on"),
         (_TENSOR | {"shape": [1] * 65}, ".shape: found 65 dimensions, expected at most 64"),
         (_TENSOR | {"shape": "x"}, '.shape: found "x", expected a list of sizes'),
         (_TENSOR | {"Max": "high"}, '.Max: found "high", expected a number, true, false or null'),
-        (_TENSOR | {"Norm": [1]}, ".Norm: found a list of 1, expected a number, true, false or null"),
         (_TENSOR | {"Max_origin": {}}, ".Max_origin: found an empty object, expected a number"),
-        (_TENSOR | {"md5": 7}, ".md5: found 7, expected a checksum"),
         (_TENSOR | {"md5": "0" * 129}, f'.md5: found "{"0" * 56}..., expected at most 128 letters and digits'),
         (_TENSOR | {"md5": "0\n"}, '.md5: found "0\\n", expected at most 128 letters and digits'),
         (_TENSOR | {"requires_grad": "yes"}, '.requires_grad: found "yes", expected true or false'),
-        (_TENSOR | {"shape": math.nan}, ".shape: found nan, expected a list of sizes"),
         ([None, {"type": "int"}], ".1.value: found nothing, expected an integer"),
         ({"type": "torch.ProcessGroup"}, ".group_ranks: found nothing, expected a list of ranks"),
-        (
-            {"type": "torch.ProcessGroup", "group_ranks": [0, 0]},
-            ".group_ranks: found a list of 2, expected numbers of ranks, each once",
-        ),
+        ({"type": "torch.ProcessGroup", "group_ranks": [0, 0]}, ".group_ranks: found a list of 2, expected numbers of"),
         ({"type": "torch.distributed.ReduceOp", "value": 3}, ".value: found 3, expected a string"),
         ({k: v for k, v in _TENSOR.items() if k != "dtype"}, ".dtype: found nothing, expected the name of a dtype"),
         (
             {"type": "complex", "value": [1.0]},
             ".value: found a list of 1, expected two numbers: real and",
         ),
-        ({"type": "complex", "value": [1.0, "x"]}, '.value: found "x", expected a number, true, false or null'),
         ({"type": "complex", "value": 2.0}, ".value: found 2.0, expected a list of real and imaginary part"),
         *(
             ({"type": "range", "value": value}, f".value: found a list of {len(value)}, expected three integers: start")
             for value in ([1, 2], [1, 2, 0], [1, 2, None], [1, True, 1])
         ),
         (_TENSOR | {"stride": [1]}, ".stride: found 1 strides, expected one for each of 2 dimensions"),
-        (_TENSOR | {"stride": [1, -1]}, ".stride.1: found -1, expected an integer from 0 on, below 2**63"),
         (_TENSOR | {"NaN": -1}, ".NaN: found -1, expected a number of elements, 0 or more"),
-        (_TENSOR | {"True": True}, ".True: found true, expected a number of elements"),
         (_TENSOR | {"address": "x"}, '.address: found "x", expected a number of elements'),
         (_TENSOR | {"zeros": 1.5}, ".zeros: found 1.5, expected a share, from 0 to 1"),
-        (_TENSOR | {"zeros": True}, ".zeros: found true, expected a share"),
         (_TENSOR | {"zeros": 0, "mode": [1.0]}, ".mode: found a list of 1, expected a list of two numbers"),
         (_TENSOR | {"zeros": 0, "mode": [math.inf, 0.5]}, ".mode.0: found inf, expected a finite number"),
-        (_TENSOR | {"zeros": 0, "mode": [1.0, -1]}, ".mode.1: found -1.0, expected a share"),
         (_TENSOR | {"zeros": 0, "constant_rows": [None, 0.0]}, ".constant_rows.0: found null, expected a share"),
         (
             _TENSOR | {"blocks": BLOCKS | {"blocks": -1}},
@@ -295,8 +260,6 @@ def test_what_data_mode_left_out_is_missing_without_harm(forward: Any, backward:
         ),
         (_TENSOR | {"blocks": BLOCKS | {"binades": math.inf}}, ".blocks: found an object with the keys"),
         (_TENSOR | {"blocks": BLOCKS | {"clipped": 1.5}}, ".blocks.clipped: found 1.5, expected a share, from 0 to 1"),
-        (_TENSOR | {"blocks": BLOCKS | {"flushed": None}}, ".blocks.flushed: found null, expected a share"),
-        (_INTEGERS | {"values": 3}, ".values: found 3, expected a list of integers"),
         (
             _INTEGERS | {"values": [1]},
             ".values: found 1 values of int8, expected one for each of 2 elements",
@@ -307,7 +270,6 @@ def test_what_data_mode_left_out_is_missing_without_harm(forward: Any, backward:
             ".values.0: found -1, expected an integer that",
         ),
         (_INTEGERS | {"values": [True, 1]}, ".values.0: found true, expected an integer that int8 holds"),
-        (_INTEGERS | {"values": [1.0, 1]}, ".values.0: found 1.0, expected an integer that int8 holds"),
         (_INTEGERS | {"dtype": "torch.float32"}, ".values: found 2 values of float32, expected one for each of 2 ele"),
         *(
             (_TENSOR | {"data_name": name}, ".data_name: found ")
@@ -351,7 +313,6 @@ def test_what_cannot_be_rebuilt_is_named(value: Any, message: str) -> None:
         ({"output": []}, "input_args: found nothing, expected a list of arguments"),
         ({"input_args": {}}, "input_args: found an empty object, expected a list of arguments"),
         ({"input_args": [], "input_kwargs": []}, "input_kwargs: found an empty list, expected an object of arguments"),
-        ({"input_args": [], "output": 3}, "output: found 3, expected a list of outputs"),
         ({"input_args": [], "output": [3]}, "output.0: found 3, expected an object, a list or null"),
         ({"input_args": [], "input_kwargs": {"p": 3}}, "input_kwargs.p: found 3, expected an object, a list or null"),
     ],
@@ -367,10 +328,7 @@ def test_a_malformed_forward_entry_is_named(forward: Any, message: str) -> None:
     [
         (3, "found 3, expected an object"),
         ({"input": {}}, "input: found an empty object, expected a list of gradients"),
-        (
-            {"input": [None, {"type": "int", "value": 3}]},
-            "input.1: found an object with the keys type, value, expected",
-        ),
+        ({"input": [None, {"type": "int", "value": 3}]}, "input.1: found an object with the keys type, value, expec"),
     ],
 )
 def test_a_malformed_backward_entry_is_named(backward: Any, message: str) -> None:
@@ -472,11 +430,6 @@ def test_gradients_have_their_places() -> None:
     assert found.outgoing == {"input.0": None, "kwargs.weight": _SPEC}
 
 
-def test_gradients_of_others_have_none() -> None:
-    found = decode(_PATH, _record({"input_args": []}, {"input": [_TENSOR], "output": [_TENSOR]}))
-    assert (found.gradients, found.seeded, found.outgoing) == ((_SPEC,), None, None)
-
-
 @pytest.mark.parametrize(
     ("forward", "backward", "message"),
     [
@@ -485,11 +438,7 @@ def test_gradients_of_others_have_none() -> None:
         ({"probe": {"failed": 1}}, None, "forward: probe.failed: found 1, expected the reason why"),
         ({"probe": {"autocast": []}}, None, "forward: probe.autocast: found an empty list, expected an object"),
         ({"probe": {"default_dtype": 1}}, None, "forward: probe.default_dtype: found 1, expected the name of a dtype"),
-        (
-            {"probe": {"default_dtype": "int8"}},
-            None,
-            'forward: probe.default_dtype: found "int8", expected one of float64',
-        ),
+        ({"probe": {"default_dtype": "int8"}}, None, 'forward: probe.default_dtype: found "int8", expected one of'),
         ({"probe": {"autocast": {"cpu": "x"}}}, None, 'forward: probe.autocast.cpu: found the unknown dtype "x"'),
         ({}, {"input": [None], "probe": {"inputs": []}}, "backward: probe.outputs: found nothing, expected a list"),
         (
