@@ -8,57 +8,16 @@ import pytest
 from pytest_probe.model.run import (
     Arguments,
     BoundCall,
-    Leaf,
-    map_tree,
-    mapped,
     with_value,
 )
 
 X, Y = np.zeros(2), np.ones(3)
 
 
-def leaf(value: float) -> Leaf:
-    return Leaf(np.array([value], np.float32))
-
-
 def call(**given: Any) -> BoundCall:
     """A call of parameters that stand in their order, with a default for eps."""
     paths = {name: f"input.{place}" for place, name in enumerate(given)}
     return BoundCall("Torch.x", "x", False, True, given, paths, {"eps": 1e-5})
-
-
-# Trees
-
-
-@pytest.mark.parametrize(
-    ("tree", "changed"),
-    [
-        (1, "a 1"),
-        ([1, 2], ["a.0 1", "a.1 2"]),
-        ((1, [2, (3,)]), ("a.0 1", ["a.1.0 2", ("a.1.1.0 3",)])),
-        ({"x": 1, "y": {"z": [2]}}, {"x": "a.x 1", "y": {"z": ["a.y.z.0 2"]}}),
-        ([], []),
-        (None, "a None"),
-        ("text", "a text"),
-    ],
-)
-def test_map_tree(tree: Any, changed: Any) -> None:
-    assert map_tree(tree, "a", lambda value, path: f"{path} {value}") == changed
-
-
-def test_names_of_arguments() -> None:
-    arguments = Arguments((leaf(1), [leaf(2), (3, leaf(4))]), {"a": leaf(5), "b": {"c": leaf(6)}}, None)
-    values = {name: float(item.array[0]) for name, item in arguments.tensors.items()}
-    assert values == {"input.0": 1, "input.1.0": 2, "input.1.1.1": 4, "kwargs.a": 5, "kwargs.b.c": 6}
-    names: list[str] = []
-
-    def named(value: Any, name: str) -> Any:
-        names.append(name)
-        return value
-
-    copy = mapped(arguments, named)
-    assert copy == arguments
-    assert names == ["input.0", "input.1.0", "input.1.1.0", "input.1.1.1", "kwargs.a", "kwargs.b.c"]
 
 
 def test_arguments_are_bound_once_for_each_api() -> None:
@@ -92,9 +51,6 @@ def test_with_value(path: str, args: tuple[int, ...], kwargs: dict[str, int]) ->
     before = Arguments((1, 2, 3), {"eps": 4}, (None,))
     assert with_value(before, path, 9) == Arguments(args, kwargs, (None,))
     assert before == Arguments((1, 2, 3), {"eps": 4}, (None,))
-
-
-# Bound calls
 
 
 def test_an_argument_is_as_given_else_its_default() -> None:
