@@ -93,6 +93,15 @@ def test_what_is_no_value_costs_its_own_record(tmp_path: Path, form: Format, cha
 
 
 @each_json
+def test_values_nested_too_deep_are_an_error_of_their_record(tmp_path: Path, form: Format) -> None:
+    dump = read_dump(form.write(tmp_path, second(form, '{"type"', "[" * 700 + "]" * 700 + ', {"type"')))
+    name = form.call.replace("#", "2")
+    with pytest.raises(RecordError, match=re.escape(name) + ".*: found values nested too deep, expected fewer than ab"):
+        dump.decode(dump.records[1])
+    assert numbers(dump) == [1, 3, 4]
+
+
+@each_json
 def test_a_hole_says_where_it_is(tmp_path: Path, form: Format) -> None:
     path = form.write(tmp_path, second(form, SHAPE, "\0\0"))
     (damage,) = read_dump(path).damage

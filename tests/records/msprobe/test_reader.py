@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pytest_probe.errors import DumpError
 from pytest_probe.model.dump import Dump
 from pytest_probe.records import read_dump
 from pytest_probe.records.msprobe import MsprobeReader
@@ -151,3 +152,15 @@ def test_tensors_are_looked_up_beside_the_dump_first(tmp_path: Path, recorded: o
 )
 def test_dumps_are_recognised_by_content(head: str, is_dump: bool) -> None:
     assert MsprobeReader().sniff(Path("anything.txt"), head.encode()) == is_dump
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"task": "statistics", "level": "L1"}', "the key 'data' is missing"),
+        ('{"task": "statistics", "level": "L1", "data": []}', "no entry could be read"),
+    ],
+)
+def test_a_dump_without_entries_is_an_error(tmp_path: Path, text: str, found: str) -> None:
+    with pytest.raises(DumpError, match=found):
+        _read(tmp_path, text=text)

@@ -205,6 +205,7 @@ def test_many_broken_lines_are_told_of_in_few_words(tmp_path: Path) -> None:
         ('["Torch_relu_0_forward_input.1", 1, [], "torch.float32", [1], [1, 2]]', "three or four statistics"),
         ('["Torch_relu_0_forward_input.1", 1, [], "torch.float32", [1], ["a", 1, 2]]', 'found "a", expected a number'),
         ('["Torch_relu_0_forward_input.1", 1, [], "<class \'int\'>", "[]", [1.5, 1, 1]]', "expected an integer"),
+        ('["Torch_relu_0_forward_input.1", 1, [], "<class \'int\'>", "[]", [1e30, 1, 1]]', "expected an integer"),
         ('["Torch_relu_0_forward_input", 1, [], "torch.float32", [1], [1, 2, 3]]', "input without a number"),
         ('["Torch_relu_0_forward_input.0.0", 1, [], "torch.float32", [1], [1, 2, 3]]', "input.0.0 in a value"),
         ('["Torch_relu_0_forward_input..1", 1, [], "torch.float32", [1], [1, 2, 3]]', "expected a name as"),
