@@ -194,7 +194,7 @@ _NOISE = [
 
 
 @each_format
-@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=60, suppress_health_check=SLOW)
 @given(data=st.data())
 def test_whatever_happens_to_a_file_it_is_a_dump_or_our_own_error(
     tmp_path: Path, form: Format, data: st.DataObject

@@ -41,7 +41,7 @@ def _quoted(value: Any) -> Any:
     return _WORDS.get(value, value) if isinstance(value, float) else value
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(value=_OBJECTS, indent=st.sampled_from([None, 0, 1, 4]), ascii_only=st.booleans(), tight=st.booleans())
 @example(value={"a": 'say "NaN", \\', "b": math.nan}, indent=None, ascii_only=True, tight=True)
 def test_bare_words_are_quoted_and_nothing_else_is_touched(
@@ -54,7 +54,7 @@ def test_bare_words_are_quoted_and_nothing_else_is_touched(
     assert json.loads(data) == _quoted(value)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     keys=st.lists(st.text("ab.0", min_size=1, max_size=6), min_size=2, max_size=6),
     values=st.lists(st.sampled_from(["1", "{}", '{"a": [ 1, 2 ]}', "null"]), min_size=6, max_size=6),

@@ -161,7 +161,7 @@ _VALUES = st.recursive(_LEAVES, lambda inner: st.lists(inner, max_size=4) | st.l
 _NAMES = st.from_regex(r"[A-Za-z_]\w{0,8}", fullmatch=True).filter(str.isascii)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(_NAMES, min_size=1, max_size=3),
     st.lists(_VALUES, max_size=4),
@@ -188,7 +188,7 @@ _PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.text(max_size=60)
     | st.lists(_PIECES, max_size=25).map("".join)
