@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -10,57 +12,175 @@ import torch.nn.functional as F
 from msgspec.structs import replace
 
 from pytest_probe.check import Case, Checker, RunRequest, floating_dtypes, preview
-from pytest_probe.check.judging import _range
 from pytest_probe.model.run import Arguments
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
-from tests.check.conftest import Make, Plant, failed, judged, normal
-from tests.support.devices import Emulated
+from tests.check.conftest import Function, Make, Plant, failed, judged, normal, with_gradient
 
 pytestmark = pytest.mark.compat
+Tensor = torch.Tensor
 
 
-def test_gradients_beside_running_statistics_that_have_none(bench: Make, plant: Plant) -> None:
-    args = (normal(4, 3, 8), normal(3).abs(), normal(3).abs() + 0.5, normal(3), normal(3), False, 0.1, 1e-5)
-    made = bench("Functional.batch_norm", F.batch_norm, *args, backward=True)
-    found = made.check("backward")
-    assert (found.verdict, judged(found)) == ("pass", ["grad.input.0", "grad.input.3", "grad.input.4"])
+# Outputs, changed arguments and gradients: a healthy call, and one that is wrong on the device
+
+
+def scaled(x: Tensor) -> Tensor:
+    """Itself; its gradient is 1.001 times what came in."""
+    return with_gradient(x, lambda gradient: gradient * 1.001)
+
+
+def constants(*places: int) -> Callable[[dict[str, Any]], None]:
+    """Arguments that require no grad: torch itself refuses to change what does."""
+
+    def edit(data: dict[str, Any]) -> None:
+        forward = next(body for name, body in data.items() if name.endswith("forward"))
+        for place in places:
+            forward["input_args"][place]["requires_grad"] = False
+
+    return edit
+
+
+X, Y, IMAGE = normal(5), normal(5, seed=1), normal(8, 4)
+MOMENTS = normal(4), normal(4).abs() + 1, normal(4), normal(4)
+HALF = torch.bfloat16
+Z = [normal(4, 8, dtype=torch.complex64), normal(8, 3, dtype=torch.complex64, seed=1)]
+LINEAR = {"weight": normal(3, 8), "bias": normal(3)}
+OWNERS = {"Functional": F, "Torch": torch, "Tensor": torch.Tensor}
+
+
+class Row(NamedTuple):
+    """A call, the outputs that are judged, what the device does in its place, and the outputs that are then wrong."""
+
+    api: str
+    args: Sequence[Any]
+    judged: list[str]
+    wrong: Function
+    failed: dict[str, str]
+    reason: str = ""
+    kwargs: Mapping[str, Any] = MappingProxyType({})
+    direction: str = "forward"
+
+
+def backward(*row: Any, **more: Any) -> Row:
+    return Row(*row, **more)._replace(direction="backward")
+
+
+ROWS = {
+    "in place, not written": Row(
+        "Tensor.add_", [X, Y], ["output.0"], lambda right, x, y: torch.add(x, y), {"input.0": "noise"}
+    ),
+    "an argument that should stay": Row(
+        *("Torch.add", [X, Y], ["output.0"], lambda right, x, y: (right(x, y), y.mul_(2))[0], {"input.1": "mutated"}),
+        "input.1: the device changed this argument; the reference does not change it",
+        {"edit": constants(1)},
+    ),
+    "a tensor of a list": Row(
+        *("Torch._foreach_add_", [[normal(5), normal(4, seed=1)], 0.5], ["output.0", "output.1"]),
+        lambda right, tensors, number: (right(tensors, number), tensors[1].mul_(1.001))[0],
+        {"output.1": "noise"},
+    ),
+    "out": Row(
+        *("Torch.add", [X, Y], ["output.0"], lambda right, x, y, out: right(x, y), {"kwargs.out": "noise"}),
+        kwargs={"out": torch.zeros(5)},
+    ),
+    "running statistics": Row(
+        *("Functional.batch_norm", (IMAGE, *MOMENTS, True, 0.1), ["output.0", "input.1", "input.2"]),
+        lambda right, *args: right(*args[:-1], 0.2),
+        {"input.1": "noise", "input.2": "noise"},
+        kwargs={"edit": constants(1, 2)},
+    ),
+    "another shape": Row(
+        *("Torch.max", [normal(3, 3), 1], ["output.0", "output.1"]),
+        lambda right, x, dim: (right(x, dim)[0][:, None], right(x, dim)[1]),
+        {"output.0": "structure"},
+        "output.0: shape [3, 1], the reference has [3]",
+    ),
+    "an output that is missing": Row(
+        *("Torch.max", [normal(3, 3), 1], ["output.0", "output.1"], lambda right, x, dim: right(x, dim)[0]),
+        {"output.1": "structure"},
+        "output.1: the device does not return this",
+    ),
+    "Python numbers": Row(
+        *("Tensor.tolist", [torch.tensor([0.1, -2.0])], ["output.0", "output.1"]),
+        lambda right, x: [1.0001 * value for value in right(x)],
+        {"output.0": "exact", "output.1": "exact"},
+    ),
+    "beside an element that overflows": Row(
+        *("Torch.exp", [torch.tensor([1.0, 2.0, 3.0, 500.0])], ["output.0"]),
+        lambda right, x: right(x) * 1.5,
+        {"output.0": "noise"},
+    ),
+    # A negative number has no power of 1.9999999: all perturbed runs are NaN.
+    "beside runs beyond the domain": Row(
+        *("Torch.pow", [-torch.arange(1.0, 9), torch.tensor([3.0, 2, 3, 4, 2, 3, 2, 3])], ["output.0"]),
+        lambda right, x, y: right(x, y) * 1.5,
+        {"output.0": "noise"},
+    ),
+    "beside runs of another shape": Row(
+        *("Torch.unique", [torch.tensor([1.0, 1, 2, 3])], ["output.0"]),
+        lambda right, x: right(x) * 1.01,
+        {"output.0": "noise"},
+    ),
+    "a Python float": Row(
+        *("Torch.add", [normal(300, dtype=HALF), 0.1], ["output.0"], lambda right, x, number: right(x, 0.11)),
+        {"output.0": "noise"},
+    ),
+    "a conjugated factor": Row(
+        "Torch.matmul", Z, ["output.0"], lambda right, x, y: right(x, y.conj()), {"output.0": "noise"}
+    ),
+    "a gradient of a keyword argument": backward(
+        *("Functional.linear", [normal(4, 8)], ["grad.input.0", "grad.kwargs.weight", "grad.kwargs.bias"]),
+        lambda right, x, weight, bias: right(x, scaled(weight), bias),
+        {"grad.kwargs.weight": "noise"},
+        kwargs=LINEAR,
+    ),
+    "gradients of a list": backward(
+        *("Torch.cat", [[normal(2, 3), normal(1, 3)], 0], ["grad.input.0.0", "grad.input.0.1"]),
+        lambda right, tensors, dim: right([tensors[0], scaled(tensors[1])], dim),
+        {"grad.input.0.1": "exact"},
+    ),
+    "a gradient of a call in place": backward(
+        *("Tensor.mul_", [X, Y], ["grad.input.0", "grad.input.1"], lambda right, x, y: right(x, scaled(y))),
+        {"grad.input.1": "noise"},
+    ),
+    "no gradient": backward(
+        *("Torch.exp", [X], ["grad.input.0"], lambda right, x: right(x).detach(), {}),
+        "no output of the device can be differentiated; those of the reference can",
+    ),
+    "no gradient of one output": backward(
+        *("Torch.split", [normal(4), 2], ["grad.input.0"]),
+        lambda right, x, size: (right(x, size)[0], right(x, size)[1].detach()),
+        {"output.1": "structure"},
+    ),
+    "no gradient of an argument": backward(
+        *("Torch.mul", [X, Y], ["grad.input.0", "grad.input.1"], lambda right, x, y: right(x, y.detach())),
+        {"grad.input.1": "structure"},
+        "grad.input.1: the device gives no gradient",
+    ),
+    "beside running statistics without gradients": backward(
+        *("Functional.batch_norm", (IMAGE, *MOMENTS, False, 0.1, 1e-5)),
+        *(["grad.input.0", "grad.input.3", "grad.input.4"], lambda right, *args: right(*args[:-1], 0.2)),
+        {"grad.input.0": "noise", "grad.input.3": "noise"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_healthy_call_passes_and_a_wrong_output_is_named(bench: Make, plant: Plant, name: str) -> None:
+    row = ROWS[name]
+    space, api = row.api.split(".")
+    function, is_backward = getattr(OWNERS[space], api), row.direction == "backward"
+    made = bench(row.api, function, *row.args, backward=is_backward, **row.kwargs)
+    found = made.check(row.direction)
+    assert (found.verdict, judged(found)) == ("pass", row.judged)
     made.release()
-    plant(F, "batch_norm", lambda right, *args: right(*args[:-1], 0.2))
-    assert "grad.input.0" in failed(made.check("backward"))
+    plant(OWNERS[space], api, row.wrong)
+    found = made.check(row.direction)
+    assert (found.verdict, failed(found)) == ("error", row.failed)
+    assert row.reason in found.reason
 
 
-# Arguments that a call changes
-
-
-def test_an_in_place_call_is_judged_once(bench: Make) -> None:
-    found = bench("Tensor.add_", torch.Tensor.add_, normal(5), normal(5, seed=1)).check()
-    assert (found.verdict, judged(found)) == ("pass", ["output.0"])
-
-
-def test_a_device_that_returns_the_sum_but_does_not_write_it(bench: Make, plant: Plant) -> None:
-    made = bench("Tensor.add_", torch.Tensor.add_, normal(5), normal(5, seed=1))
-    plant(torch.Tensor, "add_", lambda right, x, y: torch.add(x, y))
-    assert failed(made.check()) == {"input.0": "noise"}
-
-
-def test_a_device_that_changes_what_it_should_not(bench: Make, plant: Plant) -> None:
-    def edit(data: dict[str, Any]) -> None:  # torch itself refuses to change what requires grad
-        data["Torch.add.0.forward"]["input_args"][1]["requires_grad"] = False
-
-    made = bench("Torch.add", torch.add, normal(5), normal(5, seed=1), edit=edit)
-    plant(torch, "add", lambda right, x, y: (right(x, y), y.mul_(2))[0])
-    found = made.check()
-    assert failed(found) == {"input.1": "mutated"}
-    assert found.reason == "input.1: the device changed this argument; the reference does not change it"
-
-
-def converged() -> tuple[Any, ...]:
-    """A batch of normalisation whose running mean is its own: 0.9 m + 0.1 m is m in float64, not in float32."""
-    return torch.full((4, 3, 5), 12.0), torch.full((3,), 12.0), torch.ones(3), None, None, True
-
-
-def wrong_mean(x: torch.Tensor, mean: torch.Tensor, *rest: Any) -> torch.Tensor:
+def wrong_mean(x: Tensor, mean: Tensor, *rest: Any) -> Tensor:
     found = F.batch_norm(x, mean, *rest)
     mean.mul_(1.0001)
     return found
@@ -68,129 +188,12 @@ def wrong_mean(x: torch.Tensor, mean: torch.Tensor, *rest: Any) -> torch.Tensor:
 
 @pytest.mark.parametrize(("function", "wrong"), [(F.batch_norm, {}), (wrong_mean, {"input.1": "noise"})])
 def test_an_argument_that_the_reference_leaves_as_it_was_by_chance(function: Any, wrong: dict[str, str]) -> None:
-    found = Checker(RunRequest(device="cpu"), Registry.default()).compare(
-        function, F.batch_norm, converged(), api="Functional.batch_norm"
-    )[-1]
+    """The running mean is that of the batch: 0.9 m + 0.1 m is m in float64, not in float32."""
+    given = torch.full((4, 3, 5), 12.0), torch.full((3,), 12.0), torch.ones(3), None, None, True
+    checker = Checker(RunRequest(device="cpu"), Registry.default())
+    found = checker.compare(function, F.batch_norm, given, api="Functional.batch_norm")[-1]
     assert judged(found) == ["output.0", "input.1", "input.2"]
     assert failed(found) == wrong
-
-
-def test_each_tensor_of_a_foreach_call_is_judged(bench: Make, plant: Plant) -> None:
-    made = bench("Torch._foreach_add_", torch._foreach_add_, [normal(5), normal(4, seed=1)], 0.5)
-    found = made.check()
-    assert (found.verdict, judged(found)) == ("pass", ["output.0", "output.1"])
-    made.release()
-    plant(torch, "_foreach_add_", lambda right, tensors, number: (right(tensors, number), tensors[1].mul_(1.001))[0])
-    assert failed(made.check()) == {"output.1": "noise"}
-
-
-def test_a_tensor_given_as_out_is_judged(bench: Make, plant: Plant) -> None:
-    made = bench("Torch.add", torch.add, normal(5), normal(5, seed=1), out=torch.zeros(5))
-    assert made.check().verdict == "pass"
-    made.release()
-    plant(torch, "add", lambda right, x, y, out: right(x, y))
-    assert failed(made.check()) == {"kwargs.out": "noise"}
-
-
-def only_inputs_have_gradients(data: dict[str, Any]) -> None:
-    for index in (1, 2):
-        data["Functional.batch_norm.0.forward"]["input_args"][index]["requires_grad"] = False
-
-
-def test_running_statistics_are_judged_as_outputs(bench: Make, plant: Plant) -> None:
-    args = (normal(8, 4), normal(4), normal(4).abs() + 1, normal(4), normal(4), True, 0.1)
-    made = bench("Functional.batch_norm", F.batch_norm, *args, backward=True, edit=only_inputs_have_gradients)
-    found = made.check()
-    assert (found.verdict, judged(found)) == ("pass", ["output.0", "input.1", "input.2"])
-    assert made.check("backward").verdict == "pass"
-    made.release()
-    plant(F, "batch_norm", lambda right, *args: right(*args[:-1], 0.2))
-    assert failed(made.check()) == {"input.1": "noise", "input.2": "noise"}
-
-
-# Structure
-
-
-def test_another_shape_dtype_or_number_of_outputs(bench: Make, plant: Plant) -> None:
-    made = bench("Torch.max", torch.max, normal(3, 3), 1)
-    assert made.check().verdict == "pass"
-    plant(torch, "max", lambda right, x, dim: (right(x, dim)[0][:, None], right(x, dim)[1]))
-    made.release()
-    found = made.check()
-    assert found.reason == "output.0: shape [3, 1], the reference has [3]"
-
-
-def test_an_output_that_the_device_does_not_give(bench: Make, plant: Plant) -> None:
-    made = bench("Torch.max", torch.max, normal(3, 3), 1)
-    plant(torch, "max", lambda right, x, dim: right(x, dim)[0])
-    assert made.check().reason == "output.1: the device does not return this"
-
-
-@pytest.mark.parametrize("values", [[1.5, -2.0], [0.1, 3.0]])
-def test_python_numbers_are_outputs(bench: Make, plant: Plant, values: list[float]) -> None:
-    made = bench("Tensor.tolist", torch.Tensor.tolist, torch.tensor(values))
-    assert made.check().verdict == "pass"
-    made.release()
-    plant(torch.Tensor, "tolist", lambda right, x: [1.0001 * value for value in right(x)])
-    assert failed(made.check()) == {"output.0": "exact", "output.1": "exact"}
-
-
-# Gradients
-
-
-class Scaled(torch.autograd.Function):
-    """The identity; its gradient is 1.001 times what came in."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient * 1.001
-
-
-def test_gradients_of_keyword_arguments(bench: Make, plant: Plant) -> None:
-    made = bench("Functional.linear", F.linear, normal(4, 8), weight=normal(3, 8), bias=normal(3), backward=True)
-    found = made.check("backward")
-    assert (found.verdict, judged(found)) == ("pass", ["grad.input.0", "grad.kwargs.weight", "grad.kwargs.bias"])
-    plant(F, "linear", lambda right, x, weight, bias: right(x, Scaled.apply(weight), bias))
-    assert failed(made.check("backward")) == {"grad.kwargs.weight": "noise"}
-
-
-def test_gradients_of_nested_arguments(bench: Make) -> None:
-    found = bench("Torch.cat", torch.cat, [normal(2, 3), normal(1, 3)], 0, backward=True).check("backward")
-    assert (found.verdict, judged(found)) == ("pass", ["grad.input.0.0", "grad.input.0.1"])
-
-
-def test_gradients_of_an_in_place_call(bench: Make, plant: Plant) -> None:
-    made = bench("Tensor.mul_", torch.Tensor.mul_, normal(5), normal(5, seed=1), backward=True)
-    assert {made.check(direction).verdict for direction in ("forward", "backward")} == {"pass"}
-    plant(torch.Tensor, "mul_", lambda right, x, y: right(x, Scaled.apply(y)))
-    assert failed(made.check("backward")) == {"grad.input.1": "noise"}
-
-
-def test_a_device_without_a_gradient_is_an_error(bench: Make, plant: Plant) -> None:
-    made = bench("Torch.exp", torch.exp, normal(5), backward=True)
-    plant(torch, "exp", lambda right, x: right(x).detach())
-    found = made.check("backward")
-    assert (found.verdict, found.reason) == (
-        "error",
-        "no output of the device can be differentiated; those of the reference can",
-    )
-
-
-def test_one_output_of_several_without_a_gradient_is_an_error(bench: Make, plant: Plant) -> None:
-    made = bench("Torch.split", torch.split, normal(4), 2, backward=True)
-    plant(torch, "split", lambda right, x, size: (right(x, size)[0], right(x, size)[1].detach()))
-    assert failed(made.check("backward")) == {"output.1": "structure"}
-
-
-def test_an_argument_that_gets_no_gradient_is_an_error(bench: Make, plant: Plant) -> None:
-    made = bench("Torch.mul", torch.mul, normal(4), normal(4, seed=1), backward=True)
-    plant(torch, "mul", lambda right, x, y: right(x, y.detach()))
-    found = made.check("backward")
-    assert found.reason == "grad.input.1: the device gives no gradient"
 
 
 def test_what_has_no_gradient_is_skipped(bench: Make) -> None:
@@ -201,19 +204,12 @@ def test_what_has_no_gradient_is_skipped(bench: Make) -> None:
     assert (found.verdict, found.kind) == ("skip", "no reference")
 
 
-class Breaking(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+def test_a_gradient_that_raises_on_the_device_alone_is_an_error(bench: Make, plant: Plant) -> None:
+    def raising(gradient: Tensor) -> Tensor:
         raise ValueError("broken")
 
-
-def test_a_gradient_that_raises_on_the_device_alone_is_an_error(bench: Make, plant: Plant) -> None:
     made = bench("Torch.exp", torch.exp, normal(5), backward=True)
-    plant(torch, "exp", lambda right, x: right(Breaking.apply(x)))
+    plant(torch, "exp", lambda right, x: right(with_gradient(x, raising)))
     assert made.check().verdict == "pass"
     found = made.check("backward")
     assert (found.verdict, found.reason.splitlines()[0]) == ("error", "cpu raised ValueError: broken")
@@ -300,13 +296,6 @@ def test_hooks_adjust_inputs_and_verdicts(bench: Make) -> None:
     assert seen == ["Tensor.item.0.forward", "pass", "Tensor.item.0.forward", "pass"]
 
 
-def test_dropout_on_another_device_has_no_witness(bench: Make) -> None:
-    registry = Registry.default()
-    registry.devices["emulated"] = lambda name: Emulated(name, lambda tensor: tensor * 1.001)
-    options: Any = {"registry": registry, "request": {"device": "emulated"}}
-    assert bench("Functional.dropout", F.dropout, normal(500), 0.3, True, **options).check().verdict == "error"
-
-
 def test_a_named_standard_judges_all_outputs(bench: Make) -> None:
     made = bench("Torch.exp", torch.exp, normal(500), request={"standard": "exact"})
     found = made.check()
@@ -338,13 +327,6 @@ def test_calls_in_each_recorded_dtype_pass(bench: Make, dtype: torch.dtype) -> N
     assert {made.check("forward").verdict, made.check("backward").verdict} == {"pass"}
 
 
-def test_a_conjugated_complex_factor_is_an_error(bench: Make, plant: Plant) -> None:
-    a, b = normal(4, 8, dtype=torch.complex64), normal(8, 3, dtype=torch.complex64, seed=1)
-    made = bench("Torch.matmul", torch.matmul, a, b)
-    plant(torch, "matmul", lambda right, x, y: right(x, y.conj()))
-    assert made.check().verdict == "error"
-
-
 def test_a_number_that_the_dtype_cannot_hold_is_no_fault(bench: Make) -> None:
     made = bench("Torch.masked_fill", torch.masked_fill, normal(4), torch.tensor([True, False, True, False]), -1e9)
     assert made.check().verdict == "pass"
@@ -357,18 +339,12 @@ def test_a_dtype_that_numpy_has_not_is_no_fault(bench: Make) -> None:
     assert made.check(dtype="float16").kind == "dtype not supported"
 
 
-HALF = torch.bfloat16
-
-
 @pytest.mark.parametrize(
     ("name", "args", "backward"),
     [
         ("add", (0.1,), True),
-        ("sub", (0.37,), True),
         ("gt", (0.1,), False),
-        ("eq", (0.1,), False),
         ("fmod", (0.3,), True),
-        ("remainder", (0.3,), False),
         ("pow", (0.3,), True),
         ("mul", (0.3,), True),
         ("div", (0.3,), True),
@@ -386,21 +362,6 @@ def test_python_floats_beside_16_bit_tensors(
     assert {direction: made.check(direction).reason for direction in directions} == dict.fromkeys(directions, "")
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_scaled_sums_in_16_bit(bench: Make, dtype: torch.dtype) -> None:
-    x, y = normal(300, dtype=dtype), normal(300, dtype=dtype, seed=1)
-    made = bench("Torch.add", torch.add, x, y, alpha=0.3, backward=True)
-    verdicts = [made.check(direction) for direction in ("forward", "backward")]
-    # Rounding before the sum costs relative error, which msprobe's table does not know of; the steps have it too.
-    assert [(found.verdict, found.reason) for found in verdicts] == [("pass", "")] * 2
-
-
-def test_a_wrong_python_float_is_still_found(bench: Make, plant: Plant) -> None:
-    made = bench("Torch.add", torch.add, normal(300, dtype=HALF), 0.1)
-    plant(torch, "add", lambda right, x, number: right(x, 0.11))
-    assert made.check().verdict == "error"
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 def test_dropout_in_every_dtype(bench: Make, dtype: torch.dtype) -> None:
     made = bench("Functional.dropout", F.dropout, normal(30, 30, dtype=dtype), 0.1, True, backward=True)
@@ -410,42 +371,11 @@ def test_dropout_in_every_dtype(bench: Make, dtype: torch.dtype) -> None:
 # What the noise rule must not let through
 
 
-def test_an_overflowing_element_does_not_cover_the_others(bench: Make, plant: Plant) -> None:
-    made = bench("Torch.exp", torch.exp, torch.tensor([1.0, 2.0, 3.0, 500.0]))
-    assert made.check().verdict == "pass"
-    made.release()
-    plant(torch, "exp", lambda right, x: right(x) * 1.5)
-    assert failed(made.check()) == {"output.0": "noise"}
-
-
-def test_runs_beyond_the_domain_do_not_cover_wrong_numbers(bench: Make, plant: Plant) -> None:
-    """A negative number has no power of 1.9999999: all perturbed runs are NaN."""
-    powers = torch.tensor([3.0, 2, 3, 4, 2, 3, 2, 3])
-    made = bench("Torch.pow", torch.pow, -torch.arange(1.0, 9), powers)
-    assert made.check().verdict == "pass"
-    made.release()
-    plant(torch, "pow", lambda right, x, y: right(x, y) * 1.5)
-    assert failed(made.check()) == {"output.0": "noise"}
-
-
-def test_runs_of_another_shape_are_left_out(bench: Make, plant: Plant) -> None:
-    made = bench("Torch.unique", torch.unique, torch.tensor([1.0, 1, 2, 3]))
-    assert made.check().verdict == "pass"
-    made.release()
-    plant(torch, "unique", lambda right, x: right(x) * 1.01)
-    assert failed(made.check()) == {"output.0": "noise"}
-
-
 @pytest.mark.parametrize("mode", ["reduced", "r"])
 def test_factors_of_other_signs(bench: Make, plant: Plant, mode: str) -> None:
     made = bench("Torch.linalg.qr", torch.linalg.qr, normal(6, 4), mode=mode)
     plant(torch.linalg, "qr", lambda right, x, mode: tuple(-factor for factor in right(x, mode=mode)))
     assert made.check().verdict == "pass"
-
-
-def test_sums_through_an_index_are_not_exact(bench: Make) -> None:
-    index = (torch.arange(50) % 3,)
-    assert bench("Torch.index_put", torch.index_put, normal(5), index, normal(50), True).check().verdict == "pass"
 
 
 # Skips and reports
@@ -463,6 +393,10 @@ def test_a_broken_record_is_skipped_with_its_field(bench: Make) -> None:
 def test_a_skip_names_the_dump_and_the_case(bench: Make) -> None:
     made = bench("Torch.load", lambda x: x, normal(5))
     found = made.check()
+    told = preview(made.case(), Registry.default())
+    assert told is not None
+    assert told.kind == found.kind == "outside the allow-list"
+    assert preview(bench("Torch.exp", torch.exp, normal(5)).case(), Registry.default()) is None
     assert found.reason == (
         f"{made.dump.path}: Torch.load.0.forward: Torch.load: torch.load is not among what torch lists as public and "
         "overridable"
@@ -483,28 +417,6 @@ def test_a_failing_case_shows_its_arguments(bench: Make, plant: Plant) -> None:
     ]
     assert rows[0].value.endswith(", 1 not finite")
     assert (rows[1].value, rows[2].value) == ("0 .. 1", "3")
-
-
-@pytest.mark.parametrize(
-    ("array", "text"),
-    [
-        (np.array([1, 2]), "1 .. 2"),
-        (np.array([3 + 4j, 0]), "0 .. 5"),
-        (np.array([True, True]), "1 .. 1"),
-        (np.zeros(0), "empty"),
-        (np.array([np.nan]), "no finite value"),
-        (np.array([np.inf, -1, 2]), "-1 .. 2, 1 not finite"),
-    ],
-)
-def test_the_range_of_an_array_is_written_short(array: Any, text: str) -> None:
-    assert _range(array) == text
-
-
-@pytest.mark.parametrize(("name", "kind"), [("Torch.load", "outside the allow-list"), ("Torch.exp", None)])
-def test_a_preview_tells_which_cases_are_skipped(bench: Make, name: str, kind: str | None) -> None:
-    made = bench(name, torch.exp, normal(5))
-    found = preview(made.case(), Registry.default())
-    assert (found.kind if found is not None else None) == kind
 
 
 def test_floating_dtypes_of_a_record_are_listed(bench: Make) -> None:

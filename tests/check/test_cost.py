@@ -43,14 +43,6 @@ def test_an_attention_costs_its_two_products(tmp_path: Path) -> None:
     assert costs(tmp_path, call) == pytest.approx([CASE + moved + 4 * (2 * 4 * 100 * 8) * 50 * FLOP])
 
 
-def test_statistics_do_not_count_and_shapes_do(tmp_path: Path) -> None:
-    other = {**X, "Max": 3.5, "Norm": 17.25}
-    inputs = (X, other, tensor(128, 65))
-    data = {f"Functional.relu.{number}.forward": forward(x, output=x) for number, x in enumerate(inputs)}
-    one, same, larger = costs(tmp_path, data)
-    assert one == same < larger
-
-
 def test_what_cannot_be_decoded_costs_what_any_case_does(tmp_path: Path) -> None:
     assert costs(tmp_path, {"Functional.relu.0.forward": {"input_args": 3}}) == [CASE]
 
@@ -75,13 +67,6 @@ def test_each_direction_of_what_is_above_the_budget(dump: Dump) -> None:
     assert sampled_cases([dump], Selection().admits, FLOPS - 1) == 2
     assert sampled_cases([dump], Selection(directions=("backward",)).admits, 1.0) == 1
     assert sampled_cases([dump], Selection().admits, math.inf) == 0
-
-
-def test_the_costliest_goes_to_the_cheapest_part() -> None:
-    assert dealt([1.0, 5.0, 2.0, 4.0], 2) == [0, 0, 1, 1]
-    assert dealt([1.0, 1.0, 1.0], 2) == [0, 1, 0]
-    assert dealt([3.0], 4) == [0]
-    assert dealt([], 2) == []
 
 
 @given(st.lists(st.floats(0.5, 100.0), min_size=1, max_size=50), st.integers(1, 8))

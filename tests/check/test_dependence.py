@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.check.dependence import Dependence, _Plain, exchanged
+from pytest_probe.check.dependence import Dependence, _Plain
 from tests.support.replaying import leaf, normal, replay
 
 ROWS, WIDTH = 40, 300
@@ -67,12 +67,6 @@ def test_no_kernel_runs_on_exchanged_values_that_it_would_not_check(monkeypatch:
     monkeypatch.setattr(type(made.reference.framework), "run", watched)
     assert Dependence(made, "forward").terms("output.0") is None
     assert set(seen) == {12}
-
-
-def test_chosen_indices_take_what_follows_and_floats_are_smaller() -> None:
-    chosen = np.array([True, False, True])
-    assert exchanged(np.array([4.0, 8.0, 16.0]), 0, chosen).tolist() == [6.0, 8.0, 3.0]
-    assert exchanged(np.array([[1, 2, 3]]), 1, chosen).tolist() == [[2, 2, 1]]
 
 
 def test_many_tensors_take_few_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,10 +25,7 @@ OF_DEVICE: dict[str, Callable[[], Exception]] = {
     "pytorch": lambda: torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
     "paddle": lambda: MemoryError("ResourceExhaustedError: Out of memory error on GPU 0. Cannot allocate 2GB"),
 }
-FRAMEWORKS = [
-    "pytorch",
-    pytest.param("paddle", marks=needs_paddle),
-]
+FRAMEWORKS = ["pytorch", pytest.param("paddle", marks=needs_paddle)]
 
 
 class Failing(Emulated):
@@ -72,23 +69,32 @@ def kinds(verdicts: list[Verdict]) -> list[tuple[str, str]]:
     return [(verdict.verdict, verdict.kind) for verdict in verdicts]
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_call_without_device_memory_runs_once_more(framework: str) -> None:
-    device = Failing(OF_DEVICE[framework], range(1))
-    assert kinds(check(framework, device)) == [("pass", ""), ("pass", "")]
-    assert len(device.made) == 3
+TOO_LARGE = ("skip", "too large for the device")
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_it_is_too_large_where_that_fails_too(framework: str) -> None:
-    """Nor does the backward try, which needs as much."""
-    device = Failing(OF_DEVICE[framework], range(9))
-    found = check(framework, device)
-    assert kinds(found) == [("skip", "too large for the device")] * 2
-    assert len(device.made) == 2
-    said = str(OF_DEVICE[framework]())
-    where = "it was alone on other, where the framework does not say how many are free"
-    assert found[0].reason.endswith(f": its arguments and outputs take 48 bytes; {where}: {said}")
+@pytest.mark.parametrize(
+    ("error", "times", "found", "made"),
+    [
+        (None, 1, [("pass", ""), ("pass", "")], 3),
+        (None, 9, [TOO_LARGE, TOO_LARGE], 2),  # nor does the backward try, which needs as much
+        (MemoryError("std::bad_alloc"), 1, [("skip", "out of memory")], 1),
+        (RuntimeError("no such block"), 1, [("error", "")], 1),
+    ],
+)
+def test_a_call_without_device_memory_alone_runs_once_more(
+    framework: str, error: Exception | None, times: int, found: list[tuple[str, str]], made: int
+) -> None:
+    def raised() -> Exception:
+        return error or OF_DEVICE[framework]()
+
+    device = Failing(raised, range(times))
+    verdicts = check(framework, device)
+    assert kinds(verdicts)[: len(found)] == found
+    assert len(device.made) == made
+    if found[0] == TOO_LARGE:
+        where = "it was alone on other, where the framework does not say how many are free"
+        assert verdicts[0].reason.endswith(f": its arguments and outputs take 48 bytes; {where}: {raised()}")
 
 
 def test_a_backward_gives_back_its_forward_first() -> None:
@@ -97,20 +103,6 @@ def test_a_backward_gives_back_its_forward_first() -> None:
     device = Failing(OF_DEVICE["pytorch"], range(1, 2))
     assert kinds(check("pytorch", device)) == [("pass", ""), ("pass", "")]
     assert device.had[:3] == [0, 1, 0]
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize(
-    ("error", "found"),
-    [(MemoryError("std::bad_alloc"), ("skip", "out of memory")), (RuntimeError("no such block"), ("error", ""))],
-)
-def test_other_errors_are_not_tried_again(framework: str, error: Exception, found: tuple[str, str]) -> None:
-    def raised() -> Exception:
-        return error
-
-    device = Failing(raised, range(1))
-    assert kinds(check(framework, device))[0] == found
-    assert len(device.made) == 1
 
 
 class Shared:

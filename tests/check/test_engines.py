@@ -3,7 +3,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,16 +35,6 @@ def test_devices_of_the_registry(bench: Make, change: Any, verdict: str) -> None
 def test_a_device_that_is_not_there(bench: Make) -> None:
     with pytest.raises(SettingsError, match="--probe-device: 'nonsense' cannot be used"):
         bench("Torch.exp", torch.exp, normal(5), request={"device": "nonsense"}).check()
-
-
-def test_the_seed_decides_the_inputs(bench: Make, tmp_path: Path) -> None:
-    values = []
-    for seed in (0, 0, 1):
-        made = bench("Torch.exp", torch.exp, normal(5), request={"seed": seed})
-        made.run().save(tmp_path / "x.pt")
-        values.append(torch.load(tmp_path / "x.pt", weights_only=True)["input.0"])
-    assert torch.equal(values[0], values[1])
-    assert not torch.equal(values[0], values[2])
 
 
 def error(*, quick: bool = False, by_runs: bool = False) -> Diagnosis:

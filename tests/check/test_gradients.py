@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from pytest_probe.check import CaseOutcome
@@ -17,38 +19,36 @@ def seeds(checked: CaseOutcome, path: Path) -> dict[str, Any]:
     return {name.removeprefix("seed."): value for name, value in saved.items() if name.startswith("seed.")}
 
 
-def test_every_output_has_an_incoming_gradient(bench: Make, tmp_path: Path) -> None:
-    made = bench("Torch.split", torch.split, normal(6), 2, backward=True)
+def edited(entry: str, change: Callable[[list[Any]], None]) -> Callable[[dict[str, Any]], None]:
+    return lambda data: change(data[entry]["input"])
+
+
+SPLIT = "Torch.split", torch.split, normal(6), 2
+
+
+@pytest.mark.parametrize(
+    ("call", "change", "names"),
+    [
+        (("Torch.split", torch.split, normal(6), 2), list, ["output.0", "output.1", "output.2"]),
+        (
+            ("Torch.split", torch.split, normal(6), 2),
+            lambda found: found.__setitem__(1, None),
+            ["output.0", "output.2"],
+        ),
+        # All have one where none was recorded.
+        (
+            ("Torch.split", torch.split, normal(6), 2),
+            lambda found: found.__setitem__(slice(None), [None] * 3),
+            ["output.0", "output.1", "output.2"],
+        ),
+        # Indices have none.
+        (("Torch.max", torch.max, normal(5, 5), 1), lambda found: found.__setitem__(1, None), ["output.0"]),
+    ],
+)
+def test_outputs_with_a_recorded_gradient_have_one(
+    bench: Make, tmp_path: Path, call: Any, change: Any, names: list[str]
+) -> None:
+    made = bench(*call, backward=True, edit=edited(f"{call[0]}.0.backward", change))
     found = made.run("backward")
     assert found.verdict.verdict == "pass"
-    assert sorted(seeds(found, tmp_path / "x.pt")) == ["output.0", "output.1", "output.2"]
-
-
-def test_an_output_that_got_no_gradient_has_none(bench: Make, tmp_path: Path) -> None:
-    def edit(data: dict[str, Any]) -> None:
-        data["Torch.split.0.backward"]["input"][1] = None
-
-    made = bench("Torch.split", torch.split, normal(6), 2, backward=True, edit=edit)
-    found = made.run("backward")
-    assert found.verdict.verdict == "pass"
-    assert sorted(seeds(found, tmp_path / "x.pt")) == ["output.0", "output.2"]
-
-
-def test_all_have_one_where_none_was_recorded(bench: Make, tmp_path: Path) -> None:
-    def edit(data: dict[str, Any]) -> None:
-        data["Torch.split.0.backward"]["input"] = [None, None, None]
-
-    made = bench("Torch.split", torch.split, normal(6), 2, backward=True, edit=edit)
-    found = made.run("backward")
-    assert found.verdict.verdict == "pass"
-    assert len(seeds(found, tmp_path / "x.pt")) == 3
-
-
-def test_indices_have_no_gradient(bench: Make, tmp_path: Path) -> None:
-    def edit(data: dict[str, Any]) -> None:
-        data["Torch.max.0.backward"]["input"][1] = None
-
-    made = bench("Torch.max", torch.max, normal(5, 5), 1, backward=True, edit=edit)
-    found = made.run("backward")
-    assert found.verdict.verdict == "pass"
-    assert list(seeds(found, tmp_path / "x.pt")) == ["output.0"]
+    assert sorted(seeds(found, tmp_path / "x.pt")) == names

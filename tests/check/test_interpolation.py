@@ -77,20 +77,3 @@ def test_a_wrong_row_of_a_gradient_is_found(bench: Make, plant: Plant, mode: str
     plant(F, "interpolate", wrong)
     assert made.check().verdict == "pass"
     assert failed(made.check("backward")) == {"grad.input.0": "noise"}
-
-
-def test_either_of_two_nearest_elements_and_no_other(bench: Make, plant: Plant) -> None:
-    """Place 17 of an output 1.7 times as long is element 10, but element 9 where float32 divides 1 by 1.7."""
-    made = bench(NAME, F.interpolate, normal(1, 1, 15), scale_factor=1.7, mode="nearest")
-    given = [(17, 9), (17, 10), (18, 9)]
-
-    def other(right: Any, x: torch.Tensor, **how: Any) -> torch.Tensor:
-        place, index = given.pop(0)
-        return torch.where(torch.arange(25) == place, x[..., index, None], right(x, **how))
-
-    plant(F, "interpolate", other)
-    verdicts = [made.check()]
-    for _ in range(2):
-        made.release()
-        verdicts.append(made.check())
-    assert [failed(verdict) for verdict in verdicts] == [{}, {}, {"output.0": "exact"}]

@@ -13,21 +13,18 @@ from pytest_probe.check import Checker, RunRequest
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from pytest_probe.standards.noise.explanation import OWN_KERNEL
+from tests.check.conftest import normal
 
 Function = Callable[..., Any]
 
 
-def drawn(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
-
-
 HEALTHY: dict[str, tuple[Function, tuple[torch.Tensor, ...]]] = {
-    "pooling": (lambda x: F.avg_pool2d(x, 5, 1).sin(), (drawn(2, 4, 20, 20),)),
-    "adaptive pooling": (lambda x: F.adaptive_avg_pool2d(x, 7), (drawn(2, 4, 30, 30),)),
-    "interpolation": (lambda x: F.interpolate(x, scale_factor=2.3, mode="bicubic"), (drawn(2, 4, 16, 16),)),
+    "pooling": (lambda x: F.avg_pool2d(x, 5, 1).sin(), (normal(2, 4, 20, 20),)),
+    "adaptive pooling": (lambda x: F.adaptive_avg_pool2d(x, 7), (normal(2, 4, 30, 30),)),
+    "interpolation": (lambda x: F.interpolate(x, scale_factor=2.3, mode="bicubic"), (normal(2, 4, 16, 16),)),
     "grid": (
         lambda x, at: F.grid_sample(x, at.clamp(-1, 1), align_corners=False),
-        (drawn(2, 4, 16, 16), drawn(2, 20, 20, 2)),
+        (normal(2, 4, 16, 16), normal(2, 20, 20, 2)),
     ),
 }
 
@@ -81,7 +78,7 @@ def running(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     ("function", "given"),
-    [(lambda x: F.softmax(x, 1), drawn(5, 37, 3)), (running, drawn(37, 69))],
+    [(lambda x: F.softmax(x, 1), normal(5, 37, 3)), (running, normal(37, 69))],
     ids=["few elements", "an argument"],
 )
 def test_few_elements_of_it_or_what_it_writes_to_an_argument_may_be_off(
@@ -115,7 +112,7 @@ def test_what_is_no_kernel_of_torch_gets_nothing() -> None:
             total = total + column
         return total / x.shape[1]
 
-    (found, *_) = verdicts(mean, lambda x: x.mean(1), (drawn(64, 500),), "bfloat16")
+    (found, *_) = verdicts(mean, lambda x: x.mean(1), (normal(64, 500),), "bfloat16")
     assert found.verdict == "error"
 
 

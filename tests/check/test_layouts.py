@@ -18,7 +18,7 @@ from pytest_probe.model.dump import Dump
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry
-from tests.check.conftest import normal
+from tests.check.conftest import normal, with_gradient
 from tests.support.devices import Emulated
 
 Kernel = Callable[[torch.Tensor], torch.Tensor]
@@ -49,19 +49,6 @@ def aligned(gradient: torch.Tensor) -> torch.Tensor:
     return gradient
 
 
-class _Backward(torch.autograd.Function):
-    """What its kernel makes of the incoming gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, kernel: Kernel) -> torch.Tensor:
-        ctx.kernel = kernel
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return ctx.kernel(gradient), None
-
-
 class Faulty(Emulated):
     """A device whose backward has this kernel."""
 
@@ -71,7 +58,7 @@ class Faulty(Emulated):
 
     def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         result = function(*args, **kwargs)
-        return _Backward.apply(result, self.kernel) if result.requires_grad else result
+        return with_gradient(result, self.kernel) if result.requires_grad else result
 
 
 # How the gradient of gelu's result lies: strides, elements before the first one, and which kernels give other numbers.
@@ -95,10 +82,10 @@ def recorded(tmp_path: Path) -> Callable[..., Dump]:
     def made(
         program: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype = torch.float32, task: str = "statistics"
     ) -> Dump:
-        x = normal(8, 6).to(dtype).requires_grad_()
-        with capture(tmp_path / "dumps", task=task):
+        x, folder = normal(8, 6).to(dtype).requires_grad_(), tmp_path / str(dtype)
+        with capture(folder, task=task):
             program(x).backward()
-        (path,) = (tmp_path / "dumps").glob("step0/*/dump.json")
+        (path,) = folder.glob("step0/*/dump.json")
         return read_dump(path)
 
     return made
@@ -109,7 +96,7 @@ def check(dump: Dump, kernel: Kernel, name: str = "other", dtype: str | None = N
     registry = Registry.default()
     registry.devices["other"] = lambda _: Faulty(kernel)
     if name == "cpu":
-        registry.calls["Functional.gelu"] = lambda x: _Backward.apply(F.gelu(x), kernel)
+        registry.calls["Functional.gelu"] = lambda x: with_gradient(F.gelu(x), kernel)
     (record,) = (record for record in dump.records if record.api == "gelu")
     return Checker(RunRequest(device=name), registry).check(Case(dump, record, "backward", dtype))
 
@@ -121,15 +108,9 @@ def test_a_kernel_that_forgets_how_a_gradient_lies_is_found(
     layout: str, kernel: Kernel, name: str, task: str, recorded: Callable[..., Dump]
 ) -> None:
     program, wrong = LAYOUTS[layout]
-    verdict = check(recorded(lambda x: program(F.gelu(x)), task=task), kernel, name)
-    assert verdict.verdict == ("error" if kernel in wrong else "pass"), verdict.reason
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_narrow_gradients_lie_as_recorded_too(dtype: torch.dtype, recorded: Callable[..., Dump]) -> None:
-    dump = recorded(lambda x: F.gelu(x).sum(), dtype)
-    assert check(dump, right).verdict == "pass"
-    assert check(dump, without_strides).verdict == "error"
+    for dtype in (torch.float32, *((torch.bfloat16, torch.float64) if layout == "expanded" else ())):
+        verdict = check(recorded(lambda x: program(F.gelu(x)), dtype, task=task), kernel, name)
+        assert verdict.verdict == ("error" if kernel in wrong else "pass"), verdict.reason
 
 
 def without_layouts(dump: Dump) -> Dump:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,8 @@ from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from tests.check.conftest import Make, failed
 from tests.support.checking import verdicts
-from tests.support.npu_dumps import DUMP, ENTRIES, Kernel, example_of, is_narrow, named, write
-from tests.support.npu_kernels import EXAMPLES, KERNELS, TRIANGLE, mapped, normal
-
-# Outputs of float32 and bfloat16 that a healthy device gives.
-HEALTHY = list(ENTRIES)
+from tests.support.npu_dumps import ENTRIES, Kernel, named, write
+from tests.support.npu_kernels import EXAMPLES, KERNELS, mapped, normal
 
 
 def recorded(folder: Path, entries: Mapping[str, Kernel | None]) -> dict[str, Verdict]:
@@ -27,13 +25,8 @@ def recorded(folder: Path, entries: Mapping[str, Kernel | None]) -> dict[str, Ve
     return {name.rpartition("::")[2]: verdict for name, verdict in found.items()}
 
 
-def test_entries_are_of_all_examples() -> None:
-    assert {id(example_of(entry)) for entry in ENTRIES} == set(map(id, EXAMPLES.values()))
-    assert sum(map(is_narrow, ENTRIES)) == 14
-
-
 def test_stored_outputs_of_a_healthy_device_pass(tmp_path: Path) -> None:
-    found = recorded(tmp_path, dict.fromkeys(HEALTHY))
+    found = recorded(tmp_path, dict.fromkeys(ENTRIES))
     assert {name: verdict.reason for name, verdict in found.items() if verdict.verdict != "pass"} == {}
     assert found.keys() == ENTRIES.keys()
 
@@ -171,25 +164,18 @@ NARROW_FAULTS = (
 )
 
 
-def of_fault(folder: Path, call: str, fault: str, *, narrow: bool = False) -> Verdict:
+@pytest.mark.evidence
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("call", "fault", "narrow"),
+    [
+        *((call, fault, False) for call, faults in FAULTS.items() for fault in faults),
+        *((call, fault, True) for call, fault in NARROW_FAULTS),
+    ],
+)
+def test_a_fault_in_stored_outputs_is_an_error(tmp_path: Path, call: str, fault: str, narrow: bool) -> None:
     kernel = FAULTS[call][fault](KERNELS[EXAMPLES[call].name])
-    [verdict] = recorded(folder, {named(call, narrow=narrow): kernel}).values()
-    return verdict
-
-
-@pytest.mark.evidence
-@pytest.mark.slow
-@pytest.mark.parametrize(("call", "fault"), [(call, fault) for call, faults in FAULTS.items() for fault in faults])
-def test_a_fault_in_stored_outputs_is_an_error(tmp_path: Path, call: str, fault: str) -> None:
-    verdict = of_fault(tmp_path, call, fault)
-    assert (verdict.verdict, verdict.kind) == ("error", "")
-
-
-@pytest.mark.evidence
-@pytest.mark.slow
-@pytest.mark.parametrize(("call", "fault"), NARROW_FAULTS)
-def test_a_fault_in_outputs_of_bfloat16_is_an_error(tmp_path: Path, call: str, fault: str) -> None:
-    verdict = of_fault(tmp_path, call, fault, narrow=True)
+    [verdict] = recorded(tmp_path, {named(call, narrow=narrow): kernel}).values()
     assert (verdict.verdict, verdict.kind) == ("error", "")
 
 
@@ -206,27 +192,10 @@ def cast(name: str, dtype: torch.dtype) -> tuple[Any, Any]:
 
 
 REPLAYED = [
-    "rms_norm",
-    "add_rms_norm",
-    "swiglu",
-    "rotary",
-    "rotary of neighbours",
-    "scaled_masked_softmax",
-    "attention BSND",
-    "attention SBH",
-    "attention with a bias",
-    "attention with a mask",
-    "attention with a band",
-    "attention causal from the last",
-    "attention of sequences",
-    "grouped_matmul of rows",
-    "gating",
-    "linear",
-    "bmm",
-    "fast_gelu",
-    "group_norm_silu",
-    "layer_norm",
-    "giou",
+    *("rms_norm", "add_rms_norm", "swiglu", "rotary", "rotary of neighbours", "scaled_masked_softmax", "linear", "bmm"),
+    *("attention BSND", "attention SBH", "attention with a bias", "attention with a mask", "attention with a band"),
+    *("attention causal from the last", "attention of sequences", "grouped_matmul of rows", "gating", "fast_gelu"),
+    *("group_norm_silu", "layer_norm", "giou"),
 ]
 
 
@@ -269,12 +238,9 @@ def detached(place: int, factor: float) -> Callable[[Kernel], Kernel]:
 @pytest.mark.parametrize(
     ("name", "place"),
     [
-        ("rms_norm", 1),
-        ("swiglu", 0),
-        ("rotary", 1),
-        ("attention BSND", 1),
+        *product(["rms_norm", "rotary", "attention BSND"], [1]),
+        *product(["swiglu", "scaled_masked_softmax"], [0]),
         ("attention BSND", 2),
-        ("scaled_masked_softmax", 0),
     ],
 )
 def test_a_wrong_gradient_is_an_error(bench: Make, name: str, place: int) -> None:
@@ -336,27 +302,20 @@ def edited(folder: Path, entry: str, edit: Callable[[dict[str, Any]], None]) -> 
 
 def test_an_argument_that_is_not_known_is_a_skip_that_names_it(tmp_path: Path) -> None:
     entry = named("attention causal from the last")
-    found = edited(tmp_path, entry, lambda body: body["input_kwargs"]["sparse_mode"].update(value=6))
+    found = edited(tmp_path / "mode", entry, lambda body: body["input_kwargs"]["sparse_mode"].update(value=6))
     assert (found.verdict, found.kind) == ("skip", "no reference")
-    assert found.reason == f"{tmp_path}/dump/dump.json: {entry}: sparse_mode=6: the reference knows 0, 1, 2, 3, 4"
-
-
-def test_shapes_that_contradict_the_operator_are_a_broken_record(tmp_path: Path) -> None:
-    found = edited(tmp_path, named("attention BSH"), lambda body: body["input_args"][3].update(value=5))
+    assert found.reason == f"{tmp_path}/mode/dump/dump.json: {entry}: sparse_mode=6: the reference knows 0, 1, 2, 3, 4"
+    found = edited(tmp_path / "heads", named("attention BSH"), lambda body: body["input_args"][3].update(value=5))
     assert (found.verdict, found.kind) == ("skip", "broken record")
-    assert (
-        "found query of shape [2, 6, 32] and head_num 5, expected BSH with as many places for each head" in found.reason
-    )
+    wanted = "expected BSH with as many places for each head"
+    assert f"found query of shape [2, 6, 32] and head_num 5, {wanted}" in found.reason
 
 
-def test_an_operator_without_a_reference_says_why(bench: Make) -> None:
+def test_without_a_reference_or_torch_npu_a_device_runs_nothing(bench: Make) -> None:
     boxes = normal(3, 4).float()
     verdict = bench("NPU.npu_iou", lambda *boxes: torch.ones(3, 3), boxes, boxes).check()
     assert (verdict.verdict, verdict.kind) == ("skip", "no reference")
     assert "NPU.npu_iou.0.forward: kernels add 0.01 to the sides of boxes" in verdict.reason
-
-
-def test_without_torch_npu_a_device_runs_nothing(bench: Make) -> None:
     verdict = bench("NPU.npu_swiglu", KERNELS["npu_swiglu"], normal(4, 6).float()).check()
     assert (verdict.verdict, verdict.kind) == ("skip", "unsupported by the device")
     assert "torch_npu is not imported here; --probe-device=recorded judges what a dump stored" in verdict.reason
@@ -367,14 +326,3 @@ def test_a_reference_of_the_project_comes_first(bench: Make) -> None:
     registry.references["NPU.npu_swiglu"] = lambda x: x.sum(-1)
     found = bench("NPU.npu_swiglu", lambda x: x.sum(-1), normal(4, 6).float(), registry=registry)
     assert found.check().verdict == "pass"
-
-
-def test_an_operator_that_is_unheard_of_stays_outside(bench: Make) -> None:
-    verdict = bench("NPU.npu_unheard_of", lambda x: x, normal(4).float()).check()
-    assert (verdict.verdict, verdict.kind) == ("skip", "outside the allow-list")
-
-
-def test_the_hand_written_dump_names_all_its_tensors() -> None:
-    text = DUMP.read_text()
-    assert text.count('"data_name"') == text.count('"shape"')
-    assert TRIANGLE.sum() == 2048 * 2047 // 2

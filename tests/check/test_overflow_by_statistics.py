@@ -35,24 +35,14 @@ def kept(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def judged(
-    bench: Make,
-    monkeypatch: pytest.MonkeyPatch,
-    device: str,
-    change: Change,
-    owner: Any,
-    api: str,
-    *args: Any,
-    backward: bool = False,
-    **kwargs: Any,
+    bench: Make, monkeypatch: pytest.MonkeyPatch, device: str, change: Change, owner: Any, api: str, *args: Any
 ) -> Verdict:
     """The verdict on a call of a device that changes its results: one by another name, or the CPU."""
     right, registry = getattr(owner, api), Registry.default()
     registry.devices["other"] = lambda name: Emulated(name, change)
-    space = {torch: "Torch", F: "Functional", torch.Tensor: "Tensor"}[owner]
-    made = bench(
-        f"{space}.{api}", right, *args, registry=registry, backward=backward,
-        request={"device": device, "standard": "finite"}, **kwargs,
-    )  # fmt: skip
+    space = {torch: "Torch", F: "Functional", torch.linalg: "Torch.linalg"}[owner]
+    request = {"device": device, "standard": "finite"}
+    made = bench(f"{space}.{api}", right, *args, registry=registry, request=request)
     if device == "cpu":
         wide = (torch.float64, torch.complex128)
 
@@ -141,15 +131,7 @@ def test_planted_overflows_are_classified(
 def test_overflows_of_healthy_devices_are_normal(
     bench: Make, monkeypatch: pytest.MonkeyPatch, device: str, owner: Any, api: str, args: Any, wanted: str | None
 ) -> None:
-    if owner is torch.linalg:
-        registry = Registry.default()
-        registry.devices["other"] = Emulated
-        request = {"device": device, "standard": "finite"}
-        verdict = bench(
-            "Torch.linalg.vector_norm", torch.linalg.vector_norm, *args, registry=registry, request=request
-        ).check()
-    else:
-        verdict = judged(bench, monkeypatch, device, kept, owner, api, *args)
+    verdict = judged(bench, monkeypatch, device, kept, owner, api, *args)
     assert verdict.verdict == "pass", verdict.reason
     assert kind(verdict) <= {wanted, "normal"}
 
@@ -174,11 +156,6 @@ def test_what_torchs_own_float16_kernel_loses_is_a_warning_where_its_steps_overf
     assert judged(missed, missed, 1e6) == judged(turned, turned, 1e6) == "error"
 
 
-def test_a_planted_fault_in_complex_numbers(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    verdict = judged(bench, monkeypatch, "cpu", with_value(torch.inf), torch, "mul", COMPLEX, COMPLEX)
-    assert (verdict.verdict, kind(verdict)) == ("error", {"abnormal"})
-
-
 @pytest.mark.parametrize("device", ["cpu", "other"])
 def test_an_overflow_of_the_arguments_is_skipped_as_inherited(
     bench: Make, monkeypatch: pytest.MonkeyPatch, device: str
@@ -190,6 +167,11 @@ def test_an_overflow_of_the_arguments_is_skipped_as_inherited(
     # What the reference has as a number is not inherited.
     verdict = judged(bench, monkeypatch, device, with_value(torch.nan), torch, "nan_to_num", x)
     assert (verdict.outputs[-1].verdict, verdict.outputs[-1].metrics["overflow"]) == ("error", "abnormal")
+
+
+def test_a_planted_fault_in_complex_numbers(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict = judged(bench, monkeypatch, "cpu", with_value(torch.inf), torch, "mul", COMPLEX, COMPLEX)
+    assert (verdict.verdict, kind(verdict)) == ("error", {"abnormal"})
 
 
 def test_a_list_of_arguments_is_looked_into(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,9 +186,7 @@ def test_random_values_that_are_not_finite_are_none_to_judge(bench: Make, monkey
 
 
 def test_an_overflow_of_the_gradient_alone_is_normal(bench: Make) -> None:
-    made = bench(
-        "Torch.sqrt", torch.sqrt, torch.zeros(4), backward=True, request={"standard": "finite"}
-    )  # fmt: skip
+    made = bench("Torch.sqrt", torch.sqrt, torch.zeros(4), backward=True, request={"standard": "finite"})
     assert made.check().verdict == "pass"
     verdict = made.check("backward")
     assert (verdict.verdict, kind(verdict)) == ("pass", {"normal"})
@@ -224,12 +204,8 @@ def test_the_overflow_dump_of_msprobe_is_classified(tmp_path: Path, device: str,
     """With its tensors, and with their statistics alone."""
     path = unpacked(tmp_path)
     if not stored:
-        lines = path.read_text().splitlines()
-        path.write_text(
-            "\n".join(line for line in lines if '"data_name"' not in line)
-            .replace("true,\n", "true\n")
-            .replace("false,\n", "false\n")
-        )
+        text = "\n".join(line for line in path.read_text().splitlines() if '"data_name"' not in line)
+        path.write_text(text.replace("true,\n", "true\n").replace("false,\n", "false\n"))
     told = verdicts(path, device=device, standard="finite")
     assert {case: (each.verdict, each.kind, kind(each)) for case, each in told.items()} == {
         "Torch.mul.0.forward": ("pass", "", {"normal"}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from pytest_probe.model.device_arrays import Outputs
 from pytest_probe.model.run import Run
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
+from tests.check.conftest import normal
+from tests.support.checking import verdicts
 from tests.support.dumps import unpack
 from tests.support.large_calls import cut_small_calls
 
@@ -81,10 +84,6 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return plant
 
 
-def numbers(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-
-
 def check(function: Callable[..., Any], *given: Any, backward: bool = False, **further: Any) -> Verdict:
     """Of a device that is right."""
     checker = Checker(RunRequest(device="cpu", reference_device="cpu:0"), Registry.default())
@@ -92,11 +91,15 @@ def check(function: Callable[..., Any], *given: Any, backward: bool = False, **f
 
 
 CALLS: dict[str, Callable[[], Verdict]] = {
-    "matmul": lambda: check(torch.matmul, numbers(32, 48), numbers(48, 16, seed=1)),
-    "exp": lambda: check(torch.exp, numbers(64, 64)),
-    "cut": lambda: check(F.gelu, numbers(512, 64)),
-    "sampled": lambda: check(torch.matmul, numbers(256, 256), numbers(256, 256, seed=1)),
+    "matmul": lambda: check(torch.matmul, normal(32, 48), normal(48, 16, seed=1)),
+    "exp": lambda: check(torch.exp, normal(64, 64)),
+    "cut": lambda: check(F.gelu, normal(512, 64)),
+    "sampled": lambda: check(torch.matmul, normal(256, 256), normal(256, 256, seed=1)),
 }
+
+
+def growing() -> Verdict:
+    return check(torch.exp, torch.linspace(-5, 25, 1000), api="Torch.exp")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -118,23 +121,34 @@ def test_gradients_in_float64_that_are_wrong_are_found(
 ) -> None:
     cut_small_calls(monkeypatch)
     elsewhere(None, FAULTS[fault])
-    found = check(F.gelu, numbers(*shape), backward=True)
+    found = check(F.gelu, normal(*shape), backward=True)
     assert (found.verdict, found.kind) == ("skip", "no reference")
 
 
-@pytest.mark.parametrize("factor", [0.0, 0.5, 1.001, 2.0])
-def test_a_small_result_is_compared_in_its_own_size(factor: float, elsewhere: Callable[..., None]) -> None:
-    elsewhere(lambda values: values * factor)
-    found = check(torch.matmul, numbers(16, 64), numbers(64, 8, seed=1) * 1e-14)
-    assert (found.verdict, found.kind) == ("skip", "no reference")
+SMALL = normal(16, 64), normal(64, 8, seed=1) * 1e-14
 
 
-@pytest.mark.parametrize("below", [0.1, 100.0, 0.0])
-def test_small_elements_next_to_large_ones_are_compared(below: float, elsewhere: Callable[..., None]) -> None:
-    """Of an API of which each element comes from one of the input."""
-    elsewhere((lambda values: np.where(values < below, values * 1.001, values)) if below else rounded_alone)
-    found = check(torch.exp, torch.linspace(-5, 25, 1000), api="Torch.exp")
-    assert (found.verdict, found.kind) == (("skip", "no reference") if below else ("pass", ""))
+@pytest.mark.parametrize(
+    ("wrong", "call"),
+    [
+        # A small result is compared in its own size.
+        *((lambda values, by=by: values * by, lambda: check(torch.matmul, *SMALL)) for by in (0.0, 0.5, 1.001, 2.0)),
+        # Small elements next to large ones, of an API of which each element comes from one of the input.
+        *((lambda values, by=by: np.where(values < by, values * 1.001, values), growing) for by in (0.1, 100.0)),
+        (rounded_alone, growing),
+    ],
+)
+def test_small_numbers_are_compared_in_their_own_size(
+    wrong: Wrong, call: Callable[[], Verdict], elsewhere: Callable[..., None]
+) -> None:
+    elsewhere(wrong)
+    found = call()
+    assert (found.verdict, found.kind) == (("pass", "") if wrong is rounded_alone else ("skip", "no reference"))
+
+
+def test_a_models_step_passes_with_its_reference_elsewhere(tmp_path: Path) -> None:
+    found = verdicts(unpack("msprobe-26.2.0/gpt", tmp_path), reference_device="cpu:0")
+    assert {name: each.reason for name, each in found.items() if each.verdict != "pass"} == {}
 
 
 def test_sums_of_whole_numbers_that_cancel_are_no_fault(elsewhere: Callable[..., None]) -> None:
@@ -165,26 +179,18 @@ def test_what_cancels_is_no_fault(elsewhere: Callable[..., None]) -> None:
         return (x - x.mean(-1, keepdim=True)).sum(-1) + x[..., 0] * 0
 
     elsewhere(lambda values: values * -0.7 + 1e-7)
-    assert check(summed, numbers(64, 64) * 1e9).verdict == "pass"
+    assert check(summed, normal(64, 64) * 1e9).verdict == "pass"
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: check(torch.linalg.svdvals, numbers(8, 8)),
-        lambda: check(lambda x: torch.sort(x.round()), numbers(64, 64)),
-        lambda: check(F.dropout, numbers(64, 64)),
+        lambda: check(torch.linalg.svdvals, normal(8, 8)),
+        lambda: check(lambda x: torch.sort(x.round()), normal(64, 64)),
+        lambda: check(F.dropout, normal(64, 64)),
     ],
     ids=["svdvals", "ties", "dropout"],
 )
 def test_what_has_several_right_values_is_no_fault(call: Callable[[], Verdict], elsewhere: Callable[..., None]) -> None:
     elsewhere(rounded, rounded)
     assert call().verdict == "pass"
-
-
-def test_recorded_calls(pytester: pytest.Pytester) -> None:
-    """All of a model's step, with the reference on the CPU by its other name."""
-    dump = unpack("msprobe-26.2.0/gpt", pytester.path)
-    both = [pytester.runpytest_inprocess(f"--probe-dump={dump}", *more, "-pno:xdist").parseoutcomes()
-            for more in ((), ("--probe-reference-device=cpu:0",))]  # fmt: skip
-    assert both[0] == both[1]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from io import BytesIO
 from pathlib import Path
 
 import ml_dtypes
@@ -60,45 +61,68 @@ def test_a_large_file_is_read_into_its_array(files: StoredTensors, monkeypatch: 
         assert np.load(files.data_dirs[0] / "a.npy").tolist() == values.tolist()
 
 
-@pytest.mark.parametrize("name", ["../a.npy", "/etc/passwd", "x/a.npy", "..", ".", "", "a\\b.npy", "a\0b"])
-def test_only_bare_names_are_looked_up(files: StoredTensors, name: str) -> None:
-    np.save(files.data_dirs[0] / "a.npy", np.ones(3, np.float32))
-    assert "expected the bare name of a file next to the dump" in failure(files, spec(name))
+X = torch.arange(6.0).reshape(2, 3)
+THREE = np.ones(3, np.float32)
+NO_MEMORY = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,), }"
 
 
-def test_a_missing_file_says_where_it_was_looked_for_and_what_to_do(files: StoredTensors) -> None:
-    message = failure(files, spec("gone.npy"))
-    assert f"no file 'gone.npy' in {files.data_dirs[0]}, {files.data_dirs[1]}" in message
-    assert "--probe-inputs=generated" in message
+def numpy_file(array: np.ndarray) -> bytes:
+    written = BytesIO()
+    np.save(written, array, allow_pickle=True)
+    return written.getvalue()
+
+
+def torch_file(value: object, **how: bool) -> bytes:
+    written = BytesIO()
+    torch.save(value, written, **how)
+    return written.getvalue()
+
+
+BEFORE_1_6 = {"_use_new_zipfile_serialization": False}
+UNNEEDED = "which a stored tensor does not need"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        *((name, None, "expected the bare name of a file next to the dump") for name in ("../a.npy", "/etc/passwd")),
+        *((name, None, "expected the bare name of a file") for name in ("x/a.npy", "..", ".", "", "a\\b.npy", "a\0b")),
+        ("gone.npy", None, "no file 'gone.npy' in {first}, {second}"),
+        ("gone.npy", None, "--probe-inputs=generated"),
+        ("a.npy", numpy_file(np.array([{}, 1], object)), "cannot be read"),
+        ("a.npy", b"rubbish", "cannot be read"),
+        ("a.npy", b"", "a.npy, which is empty, expected a stored tensor"),
+        ("a.npy", b"\x93NUMPY\x01\x00" + len(NO_MEMORY).to_bytes(2, "little") + NO_MEMORY, "cannot be read"),
+        ("a.npy", numpy_file(THREE[:2]), "found shape (2,)"),
+        ("a.npy", numpy_file(THREE.astype(np.float64)), "found dtype float64"),
+        ("a.npy", numpy_file(THREE.astype(np.int32)), "found dtype int32"),
+        *(("a.pt", each, "cannot be read (") for each in (b"x", b"PK\3\4", b"PK\5\6" + bytes(18), b"\x80\x02.")),
+        ("a.pt", torch_file({"a": X}), "which cannot be read (it holds a dict, not a tensor)"),
+        ("a.pt", torch_file([X]), "which cannot be read (it holds a list, not a tensor)"),
+        ("a.pt", torch_file(3), "which cannot be read (it holds a int, not a tensor)"),
+        ("a.pt", torch_file(X.to_sparse()), f"it names torch._utils._rebuild_sparse_tensor, {UNNEEDED}"),
+        ("a.pt", torch_file(Path("a").touch), f"it names __builtin__.getattr, {UNNEEDED}"),
+        (
+            "a.pt",
+            torch_file(X, **BEFORE_1_6),
+            "(PyTorch before 1.6 wrote it, or torch.save in that format; ",
+        ),
+    ],
+)
+def test_what_is_no_such_tensor_is_refused(
+    files: StoredTensors, name: str, content: bytes | None, message: str
+) -> None:
+    first, second = files.data_dirs
+    (first / "a.npy" if content is None else first / name).write_bytes(
+        numpy_file(THREE) if content is None else content
+    )
+    assert message.format(first=first, second=second) in failure(files, spec(name))
 
 
 def test_a_file_far_too_large_is_not_opened(files: StoredTensors) -> None:
     with (files.data_dirs[0] / "a.pt").open("wb") as file:
         file.truncate((1 << 20) + 4 * 12 + 1)
     assert f"a file of {(1 << 20) + 49} bytes" in failure(files, spec("a.pt"))
-
-
-def test_a_header_that_promises_too_much_takes_no_memory(files: StoredTensors) -> None:
-    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,), }"
-    path = files.data_dirs[0] / "a.npy"
-    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
-    assert "cannot be read" in failure(files, spec("a.npy"))
-
-
-def test_pickles_and_rubbish_are_refused(files: StoredTensors) -> None:
-    np.save(files.data_dirs[0] / "a.npy", np.array([{}, 1], object), allow_pickle=True)
-    assert "cannot be read" in failure(files, spec("a.npy"))
-    (files.data_dirs[0] / "b.npy").write_bytes(b"rubbish")
-    assert "cannot be read" in failure(files, spec("b.npy"))
-    (files.data_dirs[0] / "c.npy").write_bytes(b"")
-    assert "c.npy, which is empty, expected a stored tensor" in failure(files, spec("c.npy"))
-
-
-def test_shape_and_dtype_must_be_those_of_the_record(files: StoredTensors) -> None:
-    np.save(files.data_dirs[0] / "a.npy", np.ones(3, np.float32))
-    assert "found shape (3,)" in failure(files, spec("a.npy", (1, 3)))
-    assert "found dtype float32" in failure(files, spec("a.npy", dtype="float64"))
-    assert "found dtype float32" in failure(files, spec("a.npy", dtype="int32"))
 
 
 def test_bfloat16_in_numpy_files_is_raw_or_widened(files: StoredTensors) -> None:
@@ -171,7 +195,6 @@ def of_torch(files: StoredTensors, value: torch.Tensor) -> np.ndarray:
     return files.array(spec("a.pt", tuple(value.shape), str(value.dtype).removeprefix("torch.")), ENTRY, FIELD)
 
 
-X = torch.arange(6.0).reshape(2, 3)
 Z = torch.complex(X, X + 1)
 
 
@@ -218,32 +241,3 @@ def test_a_tensor_may_be_larger_than_its_file(files: StoredTensors) -> None:
     value = torch.ones(1).expand(1 << 30)
     torch.save(value, files.data_dirs[0] / "a.pt")
     assert of_torch(files, value).strides == (0,)
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ({"a": X}, "it holds a dict, not a tensor"),
-        ([X], "it holds a list, not a tensor"),
-        (3, "it holds a int, not a tensor"),
-        (X.to_sparse(), "it names torch._utils._rebuild_sparse_tensor, which a stored tensor does not need"),
-        (Path("a").touch, "it names __builtin__.getattr, which a stored tensor does not need"),
-    ],
-    ids=str,
-)
-def test_what_is_no_tensor(files: StoredTensors, value: object, message: str) -> None:
-    torch.save(value, files.data_dirs[0] / "a.pt")
-    assert f"which cannot be read ({message})" in failure(files, spec("a.pt"))
-
-
-def test_a_file_in_the_format_before_1_6(files: StoredTensors) -> None:
-    torch.save(X, files.data_dirs[0] / "a.pt", _use_new_zipfile_serialization=False)
-    assert "(PyTorch before 1.6 wrote it, or torch.save in that format; load it and save it again)" in failure(
-        files, spec("a.pt")
-    )
-
-
-@pytest.mark.parametrize("content", [b"x", b"PK\3\4", b"PK\5\6" + bytes(18), b"\x80\x02."])
-def test_what_is_no_file_of_a_tensor(files: StoredTensors, content: bytes) -> None:
-    (files.data_dirs[0] / "a.pt").write_bytes(content)
-    assert "which cannot be read (" in failure(files, spec("a.pt"))

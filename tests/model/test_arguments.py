@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -9,73 +8,16 @@ import pytest
 from pytest_probe.model.run import (
     Arguments,
     BoundCall,
-    Leaf,
-    floats_of,
-    map_tree,
-    mapped,
-    with_leaves,
     with_value,
 )
 
 X, Y = np.zeros(2), np.ones(3)
 
 
-def leaf(value: float) -> Leaf:
-    return Leaf(np.array([value], np.float32))
-
-
 def call(**given: Any) -> BoundCall:
     """A call of parameters that stand in their order, with a default for eps."""
     paths = {name: f"input.{place}" for place, name in enumerate(given)}
     return BoundCall("Torch.x", "x", False, True, given, paths, {"eps": 1e-5})
-
-
-# Trees
-
-
-@pytest.mark.parametrize(
-    ("tree", "changed"),
-    [
-        (1, "a 1"),
-        ([1, 2], ["a.0 1", "a.1 2"]),
-        ((1, [2, (3,)]), ("a.0 1", ["a.1.0 2", ("a.1.1.0 3",)])),
-        ({"x": 1, "y": {"z": [2]}}, {"x": "a.x 1", "y": {"z": ["a.y.z.0 2"]}}),
-        ([], []),
-        (None, "a None"),
-        ("text", "a text"),
-    ],
-)
-def test_map_tree(tree: Any, changed: Any) -> None:
-    assert map_tree(tree, "a", lambda value, path: f"{path} {value}") == changed
-
-
-def test_names_of_arguments() -> None:
-    arguments = Arguments((leaf(1), [leaf(2), (3, leaf(4))]), {"a": leaf(5), "b": {"c": leaf(6)}}, None)
-    values = {name: float(item.array[0]) for name, item in arguments.tensors.items()}
-    assert values == {"input.0": 1, "input.1.0": 2, "input.1.1.1": 4, "kwargs.a": 5, "kwargs.b.c": 6}
-    names: list[str] = []
-
-    def named(value: Any, name: str) -> Any:
-        names.append(name)
-        return value
-
-    copy = mapped(arguments, named)
-    assert copy == arguments
-    assert names == ["input.0", "input.1.0", "input.1.1.0", "input.1.1.1", "kwargs.a", "kwargs.b.c"]
-
-
-def test_leaves_that_are_no_tensors_have_names_too() -> None:
-    arguments = Arguments((leaf(1), [2.0, None]), {"a": "x", "b": MappingProxyType({"c": True})}, None)
-    assert [name for name, _ in arguments.named] == ["input.0", "input.1.0", "input.1.1", "kwargs.a", "kwargs.b.c"]
-    assert [value for _, value in arguments.named][1:] == [2.0, None, "x", True]
-
-
-def test_dtypes_are_those_of_real_and_complex_numbers() -> None:
-    integers, numbers = Leaf(np.zeros(1, np.int64)), Leaf(np.zeros(1, np.complex64))
-    assert Arguments((leaf(1), integers), {"a": numbers}, None).dtypes == {
-        "input.0": np.dtype(np.float32),
-        "kwargs.a": np.dtype(np.complex64),
-    }
 
 
 def test_arguments_are_bound_once_for_each_api() -> None:
@@ -95,22 +37,6 @@ def test_arguments_are_bound_once_for_each_api() -> None:
     assert with_value(arguments, "kwargs.dim", 0).bound("softmax", bind).given == {"input": 3, "dim": 0}
 
 
-def test_with_leaves() -> None:
-    arguments = Arguments((leaf(1), [leaf(2), 3]), {"a": leaf(4)}, None)
-    found = with_leaves(arguments, {name: leaf(7) for name in arguments.tensors})
-    assert {float(item.array[0]) for item in found.tensors.values()} == {7.0}
-    assert found.args[1][1] == 3
-
-
-def test_floats_of() -> None:
-    leaves = {
-        "a": Leaf(np.zeros(1, np.float32)),
-        "b": Leaf(np.zeros(1, np.int64)),
-        "c": Leaf(np.zeros(1, np.complex64)),
-    }
-    assert floats_of(leaves) == {"a": np.dtype("float32"), "c": np.dtype("complex64")}
-
-
 @pytest.mark.parametrize(
     ("path", "args", "kwargs"),
     [
@@ -127,29 +53,8 @@ def test_with_value(path: str, args: tuple[int, ...], kwargs: dict[str, int]) ->
     assert before == Arguments((1, 2, 3), {"eps": 4}, (None,))
 
 
-# Bound calls
-
-
 def test_an_argument_is_as_given_else_its_default() -> None:
     made = call(input=X, weight=None)
     assert made.argument("input") is X
     assert (made.argument("weight"), made.argument("eps"), made.argument("bias")) == (None, 1e-5, None)
     assert call(eps=None).argument("eps") is None
-
-
-def test_the_argument_at_a_place() -> None:
-    made = call(input=X, dim=1)
-    assert made.at("input.0") is X
-    assert (made.at("input.1"), made.at("input.2"), made.at("kwargs.dim")) == (1, None, None)
-
-
-def test_arrays_are_those_that_stand_in_no_list() -> None:
-    made = call(input=X, others=[Y, Y], dim=1, weight=Y)
-    assert [array is wanted for array, wanted in zip(made.arrays, (X, Y), strict=True)] == [True, True]
-
-
-def test_a_mapped_call_has_every_leaf_changed() -> None:
-    made = call(input=X, others=[Y, (1, None)])
-    found = made.mapped(lambda value: value.size if isinstance(value, np.ndarray) else value)
-    assert found.given == {"input": 2, "others": [3, (1, None)]}
-    assert (found.api, found.paths, found.defaults) == (made.api, made.paths, made.defaults)

@@ -17,12 +17,13 @@ from pytest_probe import inputs
 from pytest_probe.check import Checker, RunRequest, judging
 from pytest_probe.check.large import cuts, pieces
 from pytest_probe.check.large.cuts import Cut
-from pytest_probe.check.large.pieces import Pieces, Sampled
+from pytest_probe.check.large.pieces import Pieces
 from pytest_probe.errors import TooLarge
-from pytest_probe.frameworks.torch.framework import TorchFramework
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.registry import Registry
 from pytest_probe.standards.noise.explanation import OWN_KERNEL
 from pytest_probe.standards.noise.stages import BETWEEN_STEPS, STEPS
+from tests.check.conftest import with_gradient
 from tests.support.large_calls import cut_small_calls, outputs
 
 Tensor = torch.Tensor
@@ -57,6 +58,12 @@ CUT: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+def check_healthy(found: dict[str, OutputVerdict], granted: str | None) -> None:
+    """All pass, but for warnings with the words that are granted."""
+    others = {output.verdict: output.reason for output in found.values() if output.verdict != "pass"}
+    assert others == {} or (granted is not None and others.keys() == {"warning"} and granted in others["warning"])
+
+
 @pytest.mark.evidence
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -64,23 +71,15 @@ CUT: dict[str, Callable[[Tensor], Tensor]] = {
 def test_a_healthy_call_passes(name: str, dtype: str, device: str) -> None:
     found = outputs(CUT[name], CUT[name], [numbers(dtype)], device, backward=True)
     # torch's own 16-bit batch_norm rounds its statistics on the CPU.
-    granted = OWN_KERNEL if name == "channels of a norm" and device == "cpu" and dtype != "float32" else None
-    others = [output.reason for output in found.values() if output.verdict != "pass"]
-    assert [reason for reason in others if granted is None or granted not in reason] == []
-    assert all(output.verdict != "error" for output in found.values())
+    check_healthy(found, OWN_KERNEL if (name, device) == ("channels of a norm", "cpu") and dtype != "float32" else None)
     assert found["output.0"].shape == SHAPE
 
 
 @pytest.mark.parametrize("name", CUT)
 def test_the_result_says_what_share_was_sampled(name: str) -> None:
-    found = outputs(CUT[name], CUT[name], [numbers("float32")])
-    assert 0 < found["output.0"].metrics["sampled"] <= 0.5  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("name", ["elements", "rows of softmax", "rows of a norm"])
-def test_so_does_that_of_gradients(name: str) -> None:
     found = outputs(CUT[name], CUT[name], [numbers("float32")], backward=True)
-    assert 0 < found["grad.input.0"].metrics["sampled"] <= 0.5  # type: ignore[operator]
+    names = ["output.0", "grad.input.0"] if name in ("elements", "rows of softmax", "rows of a norm") else ["output.0"]
+    assert all(0 < found[each].metrics["sampled"] <= 0.5 for each in names)  # type: ignore[operator]
 
 
 WHOLE: dict[str, Callable[[Tensor], Tensor]] = {
@@ -173,29 +172,16 @@ def test_healthy_sums_over_pieces_pass(name: str, dtype: str, device: str) -> No
     function, given = sums(dtype)[name]
     found = outputs(function, function, given, device, backward=True)
     # torch's own 16-bit losses round inside on the CPU.
-    granted = OWN_KERNEL if name.endswith("of losses") and device == "cpu" and dtype != "float32" else None
-    others = [output.reason for output in found.values() if output.verdict != "pass"]
-    assert [reason for reason in others if granted is None or granted not in reason] == []
-    assert all(output.verdict != "error" for output in found.values())
-
-
-class Scaled(torch.autograd.Function):
-    """Itself, with a gradient that is 5 % too large."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient * 1.05
+    own = name.endswith("of losses") and device == "cpu" and dtype != "float32"
+    check_healthy(found, OWN_KERNEL if own else None)
 
 
 def wrong_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with gradients of 16 and 32 bit that are 5 % too large."""
 
     def wrong(*given: Tensor) -> Any:
-        scaled = [x if not x.is_floating_point() or x.dtype is torch.float64 else Scaled.apply(x) for x in given]
+        narrow = [x.is_floating_point() and x.dtype is not torch.float64 for x in given]
+        scaled = [with_gradient(x, lambda y: y * 1.05) if each else x for x, each in zip(given, narrow, strict=True)]
         return function(*scaled)
 
     return wrong
@@ -213,64 +199,77 @@ def test_a_wrong_gradient_of_sums_is_found(name: str, dtype: str, device: str) -
     assert "pass" not in wrong
 
 
-@pytest.mark.parametrize("name", ["a sum", "a mean of losses", "a sum of losses"])
-def test_a_wrong_sum_is_found(name: str) -> None:
-    function, given = sums("float32")[name]
-
-    def wrong(*given: Tensor) -> Tensor:
-        return function(*given) * (1.0 if given[0].dtype is torch.float64 else 1.001)
-
-    assert outputs(wrong, function, given)["output.0"].verdict == "error"
+def healthy_step(x: Tensor, y: Tensor) -> Tensor:
+    return x.mul_(0.9).add_(y, alpha=0.1)
 
 
-@pytest.mark.parametrize("ignored", [(100,), (300, 511)])
-def test_a_mean_over_some_rows_is_right(ignored: tuple[int, ...]) -> None:
-    function, (x, targets) = sums("float32")["a mean of losses"]
-    targets[list(ignored)] = -100
-    found = outputs(function, function, [x, targets], backward=True)
-    assert {output.verdict for output in found.values()} == {"pass"}
+def wrong_step(x: Tensor, y: Tensor) -> Tensor:
+    found = healthy_step(x, y)
+    found[400, 3] *= 1.001
+    return found
 
 
-def test_a_changed_argument_is_judged_by_places() -> None:
-    def healthy(x: Tensor, y: Tensor) -> Tensor:
-        return x.mul_(0.9).add_(y, alpha=0.1)
+def writing(x: Tensor, y: Tensor) -> Tensor:
+    y[500] = 0
+    return x * 2
 
-    def wrong(x: Tensor, y: Tensor) -> Tensor:
-        found = healthy(x, y)
-        if x.dtype is torch.float32:
-            found[400, 3] *= 1.001
-        return found
+
+def twice(x: Tensor, y: Tensor) -> Tensor:
+    return x * 2
+
+
+def ignoring(*places: int) -> Callable[[Tensor, Tensor], Tensor]:
+    """A mean over some rows alone."""
+
+    def call(x: Tensor, y: Tensor) -> Tensor:
+        targets = y.argmax(1)
+        targets[list(places)] = -100
+        return F.cross_entropy(x, targets)
+
+    return call
+
+
+# Functions of two tensors, what the device has in float32 in their place, and the outputs that are then wrong.
+PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[str]]] = {
+    "a changed argument": (healthy_step, healthy_step, []),
+    "one element of a changed argument": (healthy_step, wrong_step, ["output.0"]),
+    "an argument that only the device changes": (twice, writing, ["input.1"]),
+    "a mean without a row": (ignoring(100), ignoring(100), []),
+    "a mean without two rows": (ignoring(300, 511), ignoring(300, 511), []),
+    "a mean": (ignoring(), lambda x, y: ignoring()(x, y) * 1.001, ["output.0"]),
+    "a sum": (lambda x, y: x.abs().sum(), lambda x, y: x.abs().sum() * 1.001, ["output.0"]),
+    "a sum of losses": (F.mse_loss, lambda x, y: F.mse_loss(x, y) * 1.001, ["output.0"]),
+    "transposed": (twice, lambda x, y: x.T * 2, ["output.0"]),
+    "another dtype": (twice, lambda x, y: (x * 2).to(torch.int32), ["output.0"]),
+    "a row less": (twice, lambda x, y: (x * 2)[:-1], ["output.0"]),
+    "a gradient that only the device gives": (lambda x, y: x * y.detach(), lambda x, y: x * y, ["grad.input.1"]),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_wrong_output_is_named(name: str) -> None:
+    right, device, wrong = PAIRS[name]
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return (right if x.dtype is torch.float64 else device)(x, y)
 
     given = [numbers("float32"), numbers("float32", seed=1)]
-    passed, failed = (outputs(function, healthy, given) for function in (healthy, wrong))
-    assert [(name, one.verdict, "sampled" in one.metrics) for name, one in passed.items()] == [
-        ("output.0", "pass", True)
-    ]
-    assert failed["output.0"].verdict == "error"
-    assert failed["output.0"].worst[0].index == (400, 3)
-
-
-def test_an_argument_that_only_the_device_changes_is_an_error() -> None:
-    def wrong(x: Tensor, y: Tensor) -> Tensor:
-        if y.dtype is torch.float32:
-            y[500] = 0
-        return x * 2
-
-    found = outputs(wrong, lambda x, y: x * 2, [numbers("float32"), numbers("float32", seed=1)])
-    assert found["input.1"].verdict == "error"
+    found = outputs(function, right, given, backward="gradient" in name)
+    assert [each for each, output in found.items() if output.verdict != "pass"] == wrong
+    if device is wrong_step:
+        assert found["output.0"].worst[0].index == (400, 3)
+    if device is healthy_step:
+        assert "sampled" in found["output.0"].metrics
 
 
 def test_copies_are_compared_bit_for_bit() -> None:
     def wrong(x: Tensor) -> Tensor:
-        found = x.clone()
-        if x.dtype is torch.float32:
-            found[509, 63] = torch.nextafter(found[509, 63], torch.tensor(9.0))
-        return found
+        return (
+            at((509, 63), lambda right: torch.nextafter(right, torch.tensor(9.0)))(x) if x.dtype is torch.float32 else x
+        )
 
-    checker = Checker(RunRequest(device="cpu"), Registry.default())
     for function, verdict in ((torch.clone, "pass"), (wrong, "error")):
-        (found,) = checker.compare(function, torch.clone, [numbers("float32")], api="Torch.clone")
-        assert found.verdict == verdict
+        assert outputs(function, torch.clone, [numbers("float32")], api="Torch.clone")["output.0"].verdict == verdict
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -331,19 +330,6 @@ def test_a_shift_of_a_part_of_an_ulp_is_found(dtype: str, device: str) -> None:
     assert outputs(wrong, F.gelu, [numbers(dtype)], device)["output.0"].verdict == "error"
 
 
-class Planted(torch.autograd.Function):
-    """Itself, with a fault in its gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, fault: str) -> Tensor:
-        ctx.fault = fault
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return FAULTS[ctx.fault](gradient), None
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_gradient_that_known_steps_give_bit_for_bit_is_not_run_in_full(
     dtype: str, monkeypatch: pytest.MonkeyPatch
@@ -358,50 +344,10 @@ def test_a_gradient_that_known_steps_give_bit_for_bit_is_not_run_in_full(
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_beside_known_steps_is_found(fault: str, dtype: str) -> None:
     def wrong(ids: Tensor, x: Tensor) -> Tensor:
-        return F.embedding(ids, x if x.dtype is torch.float64 else Planted.apply(x, fault))
+        return F.embedding(ids, x if x.dtype is torch.float64 else with_gradient(x, FAULTS[fault]))
 
     given = sums(dtype)["an embedding's weight"][1]
     assert outputs(wrong, F.embedding, given, backward=True)["grad.input.1"].verdict == "error"
-
-
-WRONG: dict[str, Callable[[Tensor], Tensor]] = {
-    "transposed": lambda x: x.T * 2,
-    "another dtype": lambda x: (x * 2).to(torch.int32),
-    "a row less": lambda x: (x * 2)[:-1],
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_another_shape_or_dtype_is_an_error(name: str) -> None:
-    def wrong(x: Tensor) -> Tensor:
-        return x * 2 if x.dtype is torch.float64 else WRONG[name](x)
-
-    assert outputs(wrong, lambda x: x * 2, [numbers("float32")])["output.0"].verdict == "error"
-
-
-ARRAY = np.arange(12.0).reshape(2, 6)
-
-
-def test_a_dimension_is_cut_of_the_tensors_that_have_it() -> None:
-    cut = Cut(6, {"input.0": 1, "input.1": 0}, {"output.0": 1})
-    places = np.array([1, 5])
-    assert cut.at("input.0", ARRAY, places).tolist() == [[1, 5], [7, 11]]
-    assert cut.at("input.1", ARRAY[0], places).tolist() == [1, 5]
-    assert cut.at("input.2", ARRAY, places) is ARRAY
-    assert [cut.fits("output.0", shape, (4, 2)) for shape in ((4, 6), (4, 5), (6, 4))] == [True, False, False]
-
-
-def test_a_flat_cut_takes_elements_in_order() -> None:
-    cut = Cut(12, {"input.0": 0}, {"output.0": 0}, flat=True)
-    assert cut.at("input.0", ARRAY, slice(5, 8)).tolist() == [5, 6, 7]
-    assert cut.fits("output.0", (2, 6), (3,))
-    assert not cut.fits("output.0", (2, 5), (3,))
-
-
-def test_windows_have_all_places_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuts, "PIECE", 10)
-    windows = Cut(7, {}, {}).windows({"input.0": np.empty(28)})
-    assert [(part.start, part.stop) for part in windows] == [(0, 2), (2, 4), (4, 6), (6, 7)]
 
 
 def test_windows_of_rows_have_some_places_of_each_row_but_where_columns_are_too_long(
@@ -417,34 +363,12 @@ def test_windows_of_rows_have_some_places_of_each_row_but_where_columns_are_too_
     assert first == slice(0, 5)
 
 
-def test_a_mean_takes_its_share_of_pieces() -> None:
-    cut, sums = Cut(4, {"input.0": 0}, {}, means=frozenset({"output.0"})), dict[str, Any]()
-    for window, mean in ((slice(0, 1), 8.0), (slice(1, 4), 4.0)):
-        cut.add(sums, {"output.0": np.array(mean)}, window)
-    assert sums["output.0"] == 5.0
-    assert cut.incoming_at({"output.0": np.array(2.0)}, slice(0, 1))["output.0"] == 0.5
-
-
-def test_drawn_places_stand_for_all_that_were_not_chosen() -> None:
-    whole: Any = None
-    sample = Sampled(whole, Cut(6, {"input.0": 1}, {}), np.array([1, 3, 5]), {}, further=np.array([3]))
-    weights = sample.weights("grad.input.0", (2, 3))
-    assert weights is not None
-    assert weights.tolist() == [[2.5, 1.0, 2.5]] * 2
-    assert replace(sample, further=None).weights("grad.input.0", (2, 3)) is None
-
-
 def test_a_row_that_is_off_counts_in_the_limits_as_in_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     def norm(x: Tensor) -> Tensor:
         return F.layer_norm(x, SHAPE[1:])
 
-    class Wrong(Scaled):
-        @staticmethod
-        def backward(ctx: Any, gradient: Tensor) -> Tensor:
-            return at(301, lambda right: right * 1.01)(gradient)
-
     def wrong(x: Tensor) -> Tensor:
-        return norm(x if x.dtype is torch.float64 else Wrong.apply(x))
+        return norm(x if x.dtype is torch.float64 else with_gradient(x, at(301, lambda right: right * 1.01)))
 
     limits = []
     for large in (2**14, 2**40):
@@ -510,36 +434,6 @@ def test_a_reference_that_refuses_some_places_is_asked_in_full() -> None:
     (found,) = checker.compare(lambda x: x * 2, refuses, [x])
     assert (found.verdict, found.kind) == ("skip", "no reference")
     assert "7 is none of mine" in found.reason
-
-
-def test_a_gradient_that_only_the_device_gives_is_an_error() -> None:
-    def detached(x: Tensor, weight: Tensor) -> Tensor:
-        return x * (weight.detach() if x.dtype is torch.float64 else weight)
-
-    given = [numbers("float32"), numbers("float32", SHAPE[1], seed=1)]
-    found = outputs(detached, detached, given, backward=True)
-    assert found["grad.input.1"].verdict == "error"
-
-
-@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "pass"), (1 + 1e-6, "skip")])
-def test_some_pieces_of_a_reference_elsewhere_run_on_the_cpu_too(
-    factor: float, verdict: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An accelerator's float64 may be wrong: here that of "cpu:0"."""
-    run = TorchFramework.run
-
-    def elsewhere(self: Any, function: Any, args: Any, kwargs: Any, way: Any, wanted: Any = None) -> Any:
-        found = run(self, function, args, kwargs, way, wanted)
-        if way.place == "cpu:0":
-            found.outputs = {name: value * factor for name, value in found.outputs.items()}
-        return found
-
-    monkeypatch.setattr(TorchFramework, "run", elsewhere)
-    checker = Checker(RunRequest(device="cpu", reference_device="cpu:0"), Registry.default())
-    (found,) = checker.compare(F.gelu, F.gelu, [numbers("float32")])
-    assert found.verdict == verdict
-    noted = any(note.startswith("reference on cpu:0: what is judged") for note in found.notes)
-    assert noted or "float64 on cpu:0 gives other" in found.reason
 
 
 def stepping(by: float, add: float = 1.0) -> Callable[[Tensor, Tensor, Tensor], Tensor]:

@@ -29,19 +29,6 @@ def test_blocks_are_summed_with_signs() -> None:
     assert Checksums(SIGNS, 2).signed(ARRAY, 1).tolist() == [[-1, 5, -4], [-1, 15, -9]]
 
 
-def test_along_the_first_dimension() -> None:
-    assert Checksums(SIGNS[:2], 2).signed(ARRAY, 0).tolist() == [[-5, -5, -5, -5, -5]]
-
-
-def test_checksums_are_equal_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    array = np.random.default_rng(0).standard_normal((7, 3, 5)).astype(np.float32)
-    made = [Checksums.of(array.shape[axis], 2, np.random.default_rng(1)) for axis in range(3)]
-    whole = [made[axis].signed(array, axis) for axis in range(3)]
-    monkeypatch.setattr(sampler, "CHUNK", 20)
-    for axis in range(3):
-        assert np.array_equal(made[axis].signed(array, axis), whole[axis])
-
-
 @pytest.mark.parametrize("axis", [1, 2, 3])
 def test_a_batch_of_one_is_summed_in_chunks_too(axis: int, monkeypatch: pytest.MonkeyPatch) -> None:
     array = np.random.default_rng(0).standard_normal((1, 4, 32, 16)).astype(np.float32)
@@ -62,18 +49,6 @@ def test_rounding_of_powers_of_two_is_a_uniform_error_of_one_ulp() -> None:
     array = np.array([[1.0, 2.0]], dtype=numpy_dtype("bfloat16"))
     ulps = np.array([2.0**-7, 2.0**-6])
     assert Checksums(np.ones(2), 2).rounding(array, 1) == pytest.approx(np.sqrt((ulps**2 / 12).sum()))
-
-
-def test_blocks_are_no_larger_than_the_dimension() -> None:
-    made = Checksums.of(10, 3, np.random.default_rng(0))
-    assert (made.size, len(made.signs), set(made.signs)) == (3, 10, {-1.0, 1.0})
-    assert Checksums.of(10, 99, np.random.default_rng(0)).size == 10
-
-
-def test_a_wrong_checksum_points_at_the_places_of_its_block() -> None:
-    made = Checksums(SIGNS, 2)
-    assert made.places(np.array([2, 0, 1]), 3).tolist() == [4]
-    assert made.places(np.array([2, 0, 1]), 4).tolist() == [4, 0, 1]
 
 
 CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
@@ -132,7 +107,7 @@ def taken(whole: AnyArray, sample: Sample) -> AnyArray:
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 @pytest.mark.parametrize(("name", "args", "kwargs"), CALLS, ids=IDS)
-def test_a_sample_is_part_of_the_reference(
+def test_a_sample_is_part_of_the_reference_and_so_are_its_checksums(
     name: str, args: list[Any], kwargs: dict[str, Any], direction: Direction
 ) -> None:
     made, expected = sides(name, args, kwargs, direction)
@@ -143,16 +118,6 @@ def test_a_sample_is_part_of_the_reference(
         assert np.array_equal(sample.actual, taken(whole, sample).astype(np.float32))
         assert np.allclose(reference(sample, direction), taken(whole, sample), rtol=1e-12, atol=1e-12)
         assert sample.index((0,) * whole.ndim) == tuple(0 if p is None else p[0] for p in sample.places)
-
-
-@pytest.mark.parametrize("direction", ["forward", "backward"])
-@pytest.mark.parametrize(("name", "args", "kwargs"), CALLS, ids=IDS)
-def test_checksums_are_those_of_the_reference(
-    name: str, args: list[Any], kwargs: dict[str, Any], direction: Direction
-) -> None:
-    made, expected = sides(name, args, kwargs, direction)
-    sampler = sampler_of(made, direction, 0.2)
-    for tensor, whole in expected.items():
         for along in free_indices(sampler.contraction, tensor):
             checksums = Checksums.of(sampler.contraction.extents[along], 3, np.random.default_rng(0))
             assert sampler._scores(tensor, along, checksums, whole).max() < 1e-3
@@ -186,18 +151,9 @@ def test_a_sample_takes_half_the_budget_and_two_blocks_at_least() -> None:
     for share, shape in ((0.5, (100, 100)), (0.04, (100, 8)), (0.125, (50, 50))):
         sample = sampler_of(made, "forward", share).sample("output.0", expected["output.0"])
         assert sample.actual.shape == shape, share
-
-
-def test_a_sample_is_always_the_same() -> None:
-    made, expected = sides("Torch.mm", [normal(400, 4), normal(4, 100, seed=1)], {}, "forward")
-    one, two = (sampler_of(made, "forward", 0.1).sample("output.0", expected["output.0"]) for _ in range(2))
-    assert all(np.array_equal(a, b) for a, b in zip(one.places, two.places, strict=True))  # type: ignore[arg-type]
-
-
-def test_few_places_of_an_index_leave_more_to_the_other() -> None:
+    # Few places of an index leave more to the other.
     made, expected = sides("Torch.mm", [normal(400, 4), normal(4, 6, seed=1)], {}, "forward")
-    sample = sampler_of(made, "forward", 0.2).sample("output.0", expected["output.0"])
-    assert sample.actual.shape == (40, 6)
+    assert sampler_of(made, "forward", 0.2).sample("output.0", expected["output.0"]).actual.shape == (40, 6)
 
 
 def test_complex_tensors_have_no_checksums() -> None:
@@ -205,12 +161,6 @@ def test_complex_tensors_have_no_checksums() -> None:
     made, expected = sides("Torch.mm", values, {}, "forward")
     sample = sampler_of(made, "forward", 0.1).sample("output.0", expected["output.0"])
     assert np.allclose(reference(sample, "forward"), sample.actual)
-
-
-def test_only_a_corner_is_computed_beforehand() -> None:
-    made = replay("Torch.mm", normal(9, 8), normal(8, 12), budget=1.0, outputs=["float32[9, 12]"])
-    assert made.reference.run.outputs["output.0"].shape == (2, 2)
-    assert made.actual.outputs["output.0"].shape == (9, 12)
 
 
 @pytest.mark.parametrize("outputs", [["float32[9, 11]"], ["float32[9, 12]", "float32[1]"]])
@@ -251,16 +201,13 @@ class OneElement:
 def test_sampled_outputs_of_healthy_kernels_pass(bench: Make, dtype: torch.dtype, direction: str) -> None:
     found = bench("Functional.linear", F.linear, *linear(dtype), backward=True, request=SMALL).check(direction)
     assert (found.verdict, found.reason) == ("pass", "")
+    if direction == "forward":
+        share = found.outputs[0].metrics["sampled"]
+        assert found.notes[-1:] == (f"sampled: output.0: {share:.2%} of its elements",)
     assert all(0 < float(output.metrics["sampled"]) < 0.5 for output in found.outputs[:2])
     assert [output.shape for output in found.outputs] == (
         [(128, 256)] if direction == "forward" else [(128, 64), (256, 64), (256,)]
     )
-
-
-def test_a_note_says_the_share_that_was_sampled(bench: Make) -> None:
-    found = bench("Functional.linear", F.linear, *linear(), backward=True, request=SMALL).check()
-    share = found.outputs[0].metrics["sampled"]
-    assert found.notes == (f"sampled: output.0: {share:.2%} of its elements",)
 
 
 @pytest.mark.parametrize(("dtype", "factor"), [(torch.float32, 1.001), (torch.float16, 1.03), (torch.bfloat16, 1.5)])
@@ -276,18 +223,30 @@ def test_one_wrong_element_of_a_large_output_is_found(
 
 
 @pytest.mark.parametrize(
-    ("wrong", "names"),
+    ("wrong", "direction", "names", "reason"),
     [
-        (lambda right, x, w, b: right(x, w * 1.01, b), {"grad.input.0", "grad.input.1"}),
-        (lambda right, x, w, b: right(x, w, b * 1.01), {"grad.input.2"}),
+        (lambda right, x, w, b: right(x, w * 1.01, b), "backward", {"grad.input.0", "grad.input.1"}, ""),
+        (lambda right, x, w, b: right(x, w, b * 1.01), "backward", {"grad.input.2"}, ""),
+        (lambda right, x, w, b: right(x, w.detach(), b), "backward", {"grad.input.1"}, "gives no gradient"),
+        (
+            lambda right, *args: right(*args)[:, :-1],
+            "forward",
+            {"output.0"},
+            "shape [128, 255], the reference has [128",
+        ),
+        (lambda right, *args: right(*args).double(), "forward", set(), "the device gave float64[128, 256]"),
+        (lambda right, x, w, b: right(x, w.add_(1), b), "forward", None, "changed this argument"),
     ],
 )
-def test_a_scaled_gradient_of_a_large_call_is_found(
-    bench: Make, plant: Plant, wrong: Function, names: set[str]
+def test_a_wrong_gradient_or_structure_of_a_large_call_is_found(
+    bench: Make, plant: Plant, wrong: Function, direction: str, names: set[str] | None, reason: str
 ) -> None:
-    made = bench("Functional.linear", F.linear, *linear(), backward=True, request=SMALL)
+    made = bench("Functional.linear", F.linear, *linear(), backward=direction == "backward", request=SMALL)
     plant(F, "linear", wrong)
-    assert failed(made.check("backward")).keys() == names
+    found = made.check(direction)
+    assert found.verdict == "error"
+    assert reason in found.reason
+    assert names is None or failed(found).keys() == names
 
 
 @pytest.mark.parametrize("head", range(4))
@@ -308,30 +267,6 @@ def test_a_wrong_matrix_of_a_batch_is_found_and_the_output_is_let_go(
     assert failed(made.check("backward")).keys() == {"grad.input.0", "grad.input.1"}
 
 
-@pytest.mark.parametrize(
-    ("wrong", "reason"),
-    [
-        (lambda right, *args: right(*args)[:, :-1], "shape [128, 255], the reference has [128, 256]"),
-        (lambda right, *args: right(*args).double(), "the device gave float64[128, 256]"),
-        (lambda right, x, w, b: right(x, w.add_(1), b), "changed this argument"),
-    ],
-)
-def test_a_large_output_of_another_structure_is_an_error(
-    bench: Make, plant: Plant, wrong: Function, reason: str
-) -> None:
-    made = bench("Functional.linear", F.linear, *linear(), request=SMALL)
-    plant(F, "linear", wrong)
-    found = made.check()
-    assert found.verdict == "error"
-    assert reason in found.reason
-
-
-def test_a_missing_gradient_of_a_large_call_is_an_error(bench: Make, plant: Plant) -> None:
-    made = bench("Functional.linear", F.linear, *linear(), backward=True, request=SMALL)
-    plant(F, "linear", lambda right, x, w, b: right(x, w.detach(), b))
-    assert failed(made.check("backward")) == {"grad.input.1": "structure"}
-
-
 def test_under_a_device_mode(bench: Make, plant: Plant) -> None:
     multiply = product(to_bits(11))
     plant(F, "linear", lambda right, x, w, b: multiply(x, w.t()) + b)
@@ -344,12 +279,13 @@ def test_under_a_device_mode(bench: Make, plant: Plant) -> None:
         assert made["tf32"].check(direction).verdict == "pass"
 
 
-def test_python_floats_of_narrow_tensors(bench: Make) -> None:
+def test_python_floats_and_another_dtype_are_sampled_too(bench: Make) -> None:
     args = normal_tensor(256, dtype=torch.bfloat16), *(tensor.t() for tensor in linear(torch.bfloat16)[1::-1])
     base, left, right = args[0], args[2].t(), args[1]
-    made = bench("Torch.addmm", torch.addmm, base, left, right, beta=0.3, alpha=0.7, request=SMALL)
-    found = made.check()
-    assert (found.verdict, found.outputs[0].metrics.get("sampled") is not None) == ("pass", True)
+    narrow = bench("Torch.addmm", torch.addmm, base, left, right, beta=0.3, alpha=0.7, request=SMALL)
+    wide = bench("Functional.linear", F.linear, *linear(), request=SMALL)
+    for found in (narrow.check(), wide.check(dtype="bfloat16")):
+        assert (found.verdict, found.dtype, "sampled" in found.outputs[0].metrics) == ("pass", "bfloat16", True)
 
 
 def test_repeats_look_at_all_elements(bench: Make, plant: Plant) -> None:
@@ -369,21 +305,3 @@ def test_a_call_that_a_test_makes(bench: Make, factor: float, verdict: str) -> N
     for direction in ("forward", "backward"):
         found = made.checker.judge(prepared, result, direction).verdict
         assert (found.verdict, "sampled" in found.outputs[0].metrics) == (verdict, True)
-
-
-def test_a_case_below_the_budget_is_judged_in_full(bench: Make) -> None:
-    found = bench("Functional.linear", F.linear, *linear(), request={"flops": 5e6}).check()
-    assert "sampled" not in found.outputs[0].metrics
-    assert found.notes == ()
-
-
-def test_a_large_call_is_sampled_in_another_dtype_too(bench: Make) -> None:
-    made = bench("Functional.linear", F.linear, *linear(), request=SMALL)
-    found = made.checker.check(replace(made.case(), dtype="bfloat16"))
-    assert (found.verdict, found.dtype, "sampled" in found.outputs[0].metrics) == ("pass", "bfloat16", True)
-
-
-def test_a_reference_device_with_a_number_is_used(bench: Make) -> None:
-    made = bench("Functional.linear", F.linear, *linear(), backward=True, request={"reference_device": "cpu:0"})
-    assert [made.check(direction).verdict for direction in ("forward", "backward")] == ["pass", "pass"]
-    assert made.checker.engines.describe()["reference_device"] == "cpu:0"

@@ -38,6 +38,8 @@ def test_both_layouts_give_the_frames_of_an_entry(tmp_path: Path, content: objec
     assert stacks("T.a.0.backward") == _FRAMES
     assert stacks("T.b.0.forward") == ()
     assert stacks("T.x.0.backward") == ()
+    stacks.path.unlink()  # it is read once
+    assert stacks("T.a.0.forward") == _FRAMES
 
 
 def test_a_module_has_its_direction_before_the_number(tmp_path: Path) -> None:
@@ -46,13 +48,6 @@ def test_a_module_has_its_direction_before_the_number(tmp_path: Path) -> None:
     assert stacks("Module.a.Linear.0.backward") == _FRAMES
     assert stacks("Module.a.Linear.1.forward") == ()
     assert as_written("Module.a.Linear.parameters_grad.0.backward") == "Module.a.Linear.parameters_grad.0"
-
-
-def test_the_file_is_read_once(tmp_path: Path) -> None:
-    stacks = _stacks(tmp_path, {"T.a.0.forward": _LINES})
-    assert stacks("T.a.0.forward") == _FRAMES
-    stacks.path.unlink()
-    assert stacks("T.a.0.forward") == _FRAMES
 
 
 @pytest.mark.parametrize(
@@ -69,14 +64,15 @@ def test_the_file_is_read_once(tmp_path: Path) -> None:
         b'{"0": [["T.a.0.forward"]]}',
         b'{"0": [["T.a.0.forward"], "x"]}',
         b'{"0": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        None,
     ],
 )
-def test_a_damaged_file_gives_no_frames(tmp_path: Path, content: bytes) -> None:
-    assert _stacks(tmp_path, content)("T.a.0.forward") == ()
-
-
-def test_a_missing_file_gives_no_frames(tmp_path: Path) -> None:
-    assert StackFile(tmp_path / "stack.json")("T.a.0.forward") == ()
+def test_a_missing_or_damaged_file_gives_no_frames_and_no_modules(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "x.json"
+    if content is not None:
+        path.write_bytes(content)
+    assert StackFile(path)("T.a.0.forward") == ()
+    assert module_path(next(iter(ConstructFile(path, {})("T.x.0.forward")), "")) == ""
 
 
 @pytest.mark.parametrize("version", ["1.0.4", "1.2.2", "8.3.3", "26.2.0"])
@@ -105,14 +101,11 @@ def test_the_users_frame_lies_outside_what_is_installed(file: str) -> None:
     own = Frame("/home/me/train.py", 1, "step", "")
     outer = Frame("/home/me/main.py", 2, "main", "")
     assert user_frame([Frame(file, 9, "f", ""), own, outer]) == own
-
-
-def test_a_user_may_call_a_folder_torch() -> None:
+    # A user may call a folder torch, where torch is installed.
     installed = Frame("/usr/lib/python3.11/site-packages/torch/x.py", 1, "f", "")
-    own = Frame("/home/me/torch/train.py", 1, "step", "")
-    assert user_frame([installed, own]) == own
-    assert user_frame([installed]) is None
-    assert user_frame([]) is None
+    mine = Frame("/home/me/torch/train.py", 1, "step", "")
+    assert user_frame([installed, mine]) == mine
+    assert user_frame([installed]) is user_frame([]) is None
 
 
 def module(folder: Path, content: Any, entry: str = "Functional.relu.0.forward") -> str:
@@ -145,21 +138,8 @@ def test_a_backward_has_the_module_of_its_forward(tmp_path: Path) -> None:
     assert module(tmp_path, content, "Functional.relu.0.backward") == "a"
     content["Functional.relu.0.backward"] = "Module.b.Net.backward.0"
     assert module(tmp_path, content, "Functional.relu.0.backward") == "b"
-
-
-def test_the_modules_around_a_module(tmp_path: Path) -> None:
-    content = {"Module.a.b.Linear.forward.0": "Module.a.Net.forward.0"}
-    assert module(tmp_path, content, "Module.a.b.Linear.0.forward") == "a"
+    content = {"Module.a.b.Linear.forward.0": "Module.a.Net.forward.0"}  # around a module
     assert module(tmp_path, content, "Module.a.b.Linear.0.backward") == "a"
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", "[1]", "null", '"x"'])
-def test_a_file_that_is_none_gives_nothing(tmp_path: Path, content: str) -> None:
-    assert module(tmp_path, content) == ""
-
-
-def test_no_file(tmp_path: Path) -> None:
-    assert ConstructFile(tmp_path / "construct.json", {})("Functional.relu.0.forward") == ()
 
 
 def test_the_library_that_a_call_is_made_in() -> None:

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import copy
 import json
 import math
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +25,7 @@ from pytest_probe.numerics.scaled import BlockStatistics
 from pytest_probe.records import read_dump
 from pytest_probe.records.msprobe.entries import decode
 from pytest_probe.records.raw_json import quote_tokens
+from tests.records.test_contract import WRONG, places, replaced
 
 _PATH = Path("dump.json")
 _REBUILT = "a tensor, an array, a number, text, a dtype, a range or slice, or lists, tuples and dicts of them"
@@ -42,7 +40,6 @@ _TENSOR = {
     "requires_grad": True,
 }
 _SPEC = TensorSpec("float32", (2, 3), max=2.5, min=-1, mean=0.5, norm=4.0, requires_grad=True)
-_WRONG: list[Any] = [None, 1, "x", "N", [], {}, -1, math.inf, True, 10**400, 2.5, [None], {"type": 3}, {"type": "x"}]
 
 
 def _raw(entry: Any) -> msgspec.Raw:
@@ -67,6 +64,24 @@ def _refusal(value: Any) -> str:
     return str(caught.value).removeprefix("dump.json: Torch.add.0.forward: input_args.0")
 
 
+BLOCKS = {
+    **{"blocks": 48, "binades": 2.5, "not_finite": 1},
+    **{"clipped": 0.25, "clipped_in_a_block": 1, "flushed": 0.0, "flushed_in_a_block": 1e-05},
+}
+_INTEGERS = {"type": "torch.Tensor", "dtype": "torch.int8", "shape": [2], "values": [-128, 127]}
+_NUMPYS = {"type": "numpy.ndarray", "dtype": "int64", "shape": [3], "Max": 2, "Min": 0, "Mean": 1.0, "Norm": 2.2}
+_MASK = {"type": "torch.Tensor", "dtype": "torch.bool", "shape": [4], "Max": True, "Min": False, "True": 3}
+_BARE = {"type": "torch.Tensor", "dtype": "torch.int64", "shape": [], "md5": "0f", "data_name": "a.pt"}
+_LIES = {"stride": [1, 2], "address": 64, "NaN": 2, "Inf": 1}
+_SHARES = {"zeros": 0, "mode": [0.5, 0.25], "constant_rows": [0.125, -math.inf], "Negative_inf": 3}
+_UNKNOWN = {"Mean": None, "Norm": None}
+
+
+def _with(**told: Any) -> TensorSpec:
+    """The tensor with these statistics alone."""
+    return TensorSpec("float32", (2, 3), requires_grad=True, **told)
+
+
 @pytest.mark.parametrize(
     ("value", "decoded"),
     [
@@ -75,16 +90,18 @@ def _refusal(value: Any) -> str:
         ([], []),
         ({"type": "bool", "value": True}, True),
         ({"type": "int", "value": -7}, -7),
-        ({"type": "float", "value": 2}, 2.0),
         ({"type": "float", "value": -math.inf}, -math.inf),
+        ({"type": "float", "value": math.nan}, math.nan),
+        ({"type": "complex", "value": [1, -2.5]}, 1 - 2.5j),
+        ({"type": "complex128", "value": [math.inf, 0.0]}, complex(math.inf, 0)),
         ({"type": "str", "value": "NaN"}, "NaN"),
         ({"type": "slice", "value": [None, 3, -1]}, slice(None, 3, -1)),
+        ({"type": "range", "value": [5, -1, -2]}, range(5, -1, -2)),
         ({"type": "ellipsis", "value": "..."}, ...),
-        ({"type": "torch.Size", "value": [2, 0]}, SizeSpec((2, 0))),
-        ({"type": "torch.Size", "value": [-1, 3]}, SizeSpec((-1, 3))),
+        ({"type": "torch.Size", "value": [-1, 0]}, SizeSpec((-1, 0))),
         ({"type": "torch.dtype", "value": "torch.bfloat16"}, DtypeSpec("bfloat16")),
         ({"type": "torch.device", "value": "cpu:None"}, DeviceSpec("cpu")),
-        ({"type": "torch.device", "value": "cuda:1"}, DeviceSpec("cuda:1")),
+        ({"type": "torch.layout", "layout": "torch.strided"}, None),
         ({"type": "torch.memory_format", "format": "channels_last"}, MemoryFormatSpec("channels_last")),
         ({"type": "torch.memory_format", "value": "torch.preserve_format"}, MemoryFormatSpec("preserve_format")),
         ({"type": "float32", "value": 0.25}, 0.25),
@@ -97,43 +114,72 @@ def _refusal(value: Any) -> str:
         ([[_TENSOR, None], {"type": "int", "value": 1}], [[_SPEC, None], 1]),
         ({"a": _TENSOR, "b": {"c": {"type": "int", "value": 1}}}, {"a": _SPEC, "b": {"c": 1}}),
         ({"type": {"type": "str", "value": "x"}}, {"type": "x"}),
+        (_BARE, TensorSpec("int64", (), data_name="a.pt", checksum="0f")),
+        (_TENSOR | {"md5": "0x00000000deadbeef"}, replace(_SPEC, checksum="0x00000000deadbeef")),
+        (_TENSOR | {"md5": None}, _SPEC),
+        (_TENSOR | _LIES, replace(_SPEC, stride=(1, 2), address=64, nan=2, inf=1)),
+        (_MASK, TensorSpec("bool", (4,), max=True, min=False, true=3)),
+        (_NUMPYS, TensorSpec("int64", (3,), max=2, min=0, mean=1.0, norm=2.2, ndarray=True)),
+        (_INTEGERS, TensorSpec("int8", (2,), values=(-128, 127))),
+        (
+            _INTEGERS | {"dtype": "torch.uint64", "values": [0, 2**64 - 1]},
+            TensorSpec("uint64", (2,), values=(0, 2**64 - 1)),
+        ),
+        (
+            _TENSOR | {"blocks": BLOCKS},
+            replace(_SPEC, blocks=BlockStatistics(48, 2.5, 1, 0.25, 1.0, 0.0, 1e-05)),
+        ),
+        (
+            _TENSOR | _SHARES,
+            replace(_SPEC, zeros=0.0, mode=(0.5, 0.25), constant_rows=(0.125, -math.inf), negative_inf=3),
+        ),
+        (_TENSOR | {"zeros": 1, "constant_rows": [1, None]}, replace(_SPEC, zeros=1.0, constant_rows=(1.0, None))),
+        (_TENSOR | {"Max": math.inf, "Min": None, **_UNKNOWN}, _with(max=math.inf)),
+        (
+            _TENSOR | {"Max": "Infinity", "Min": "-Infinity"},
+            _with(max=math.inf, min=-math.inf, mean=0.5, norm=4.0),
+        ),
+        (
+            _TENSOR | {"Max": True, "Min": False, "Mean": True, "Norm": 1},
+            _with(max=True, min=False, mean=1.0, norm=1.0),
+        ),
+        (
+            _TENSOR | {"Max": math.inf, "Max_except_inf_nan": 7.0, "Min": -2, **_UNKNOWN},
+            _with(max=math.inf, min=-2, high=7.0),
+        ),
+        (_TENSOR | {"Max": math.inf, "Max_except_inf_nan": math.inf, **_UNKNOWN}, _with(max=math.inf, min=-1)),
+        (
+            _TENSOR | {"Max": 7, "Max_origin": math.inf, "Min": -2, "Min_origin": -math.inf, **_UNKNOWN},
+            _with(max=math.inf, min=-math.inf, high=7.0, low=-2.0),
+        ),
+        (
+            _TENSOR | {"Max": math.nan, "Mean": math.nan, "Max_except_inf_nan": 3, "Min_except_inf_nan": -1.5},
+            _with(max=math.nan, min=-1, mean=math.nan, norm=4.0, high=3.0, low=-1.5),
+        ),
     ],
 )
 def test_every_kind_of_argument_is_decoded(value: Any, decoded: Any) -> None:
-    found = _argument(value)
-    assert found == decoded
-    assert type(found) is type(decoded)
+    assert repr(_argument(value)) == repr(decoded)
+
+
+def _scalar(kind: str, value: float = 2) -> dict[str, Any]:
+    return {"type": kind, "value": value}
 
 
 @pytest.mark.parametrize(
     ("name", "args", "kwargs", "made", "dtype"),
     [
-        ("Torch.tensor.0", [{"type": "float64", "value": 2.0}], {}, "float64", DtypeSpec("float64")),
-        ("Torch.as_tensor.0", [[{"type": "numpy.int32", "value": 2}] * 2], {}, "int32", DtypeSpec("int32")),
+        ("Torch.tensor.0", [_scalar("float64")], {}, "float64", DtypeSpec("float64")),
+        ("Torch.as_tensor.0", [[_scalar("numpy.int32")] * 2], {}, "int32", DtypeSpec("int32")),
+        ("Torch.tensor.0", [[_scalar("float32"), _scalar("float")]], {"dtype": None}, "float32", DtypeSpec("float32")),
+        ("Torch.tensor.0", [[_scalar("int32"), _scalar("int")]], {}, "int64", DtypeSpec("int64")),
+        ("Torch.tensor.0", [_scalar("float")], {}, "float32", None),
         (
-            "Torch.tensor.0",
-            [[{"type": "float32", "value": 2.0}, {"type": "float", "value": 1.0}]],
-            {"dtype": None},
-            "float32",
-            DtypeSpec("float32"),
+            *("Torch.tensor.0", [_scalar("float64")], {"dtype": {"type": "torch.dtype", "value": "torch.int8"}}),
+            *("int8", DtypeSpec("int8")),
         ),
-        (
-            "Torch.tensor.0",
-            [[{"type": "int32", "value": 2}, {"type": "int", "value": 1}]],
-            {},
-            "int64",
-            DtypeSpec("int64"),
-        ),
-        ("Torch.tensor.0", [{"type": "float", "value": 2.0}], {}, "float32", None),
-        (
-            "Torch.tensor.0",
-            [{"type": "float64", "value": 2.0}],
-            {"dtype": {"type": "torch.dtype", "value": "torch.int8"}},
-            "int8",
-            DtypeSpec("int8"),
-        ),
-        ("Torch.full.0", [[{"type": "int", "value": 2}], {"type": "float64", "value": 2.0}], {}, "float32", None),
-        ("Torch.tensor.0", [{"type": "float64", "value": 2.0}], {}, None, None),
+        ("Torch.full.0", [[_scalar("int")], _scalar("float64")], {}, "float32", None),
+        ("Torch.tensor.0", [_scalar("float64")], {}, None, None),
     ],
 )
 def test_numpys_scalars_give_their_dtype(
@@ -142,102 +188,6 @@ def test_numpys_scalars_give_their_dtype(
     output = None if made is None else [{"type": "torch.Tensor", "dtype": f"torch.{made}", "shape": []}]
     record = replace(_record({"input_args": args, "input_kwargs": kwargs, "output": output}), name=name)
     assert decode(Path("d.json"), record).kwargs.get("dtype") == dtype
-
-
-def test_a_nan_that_was_passed_is_a_nan() -> None:
-    assert math.isnan(_argument({"type": "float", "value": math.nan}))
-
-
-@pytest.mark.parametrize(
-    ("statistics", "expected"),
-    [
-        ({"Max": math.inf, "Min": None, "Mean": None, "Norm": math.inf}, {"max": math.inf, "norm": math.inf}),
-        ({"Max": "Infinity", "Min": "-Infinity"}, {"max": math.inf, "min": -math.inf, "mean": 0.5, "norm": 4.0}),
-        ({"Max": True, "Min": False, "Mean": True, "Norm": 1}, {"max": True, "min": False, "mean": 1.0, "norm": 1.0}),
-        (
-            {"Max": math.inf, "Max_except_inf_nan": 7.0, "Min": -2, "Mean": None, "Norm": None},
-            {"max": math.inf, "min": -2, "high": 7.0},
-        ),
-        (
-            {"Max": math.inf, "Max_except_inf_nan": math.inf, "Mean": None, "Norm": None},
-            {"max": math.inf, "min": -1},
-        ),
-        (
-            {"Max": 7, "Max_origin": math.inf, "Min": -2, "Min_origin": -math.inf, "Mean": None, "Norm": None},
-            {"max": math.inf, "min": -math.inf, "high": 7.0, "low": -2.0},
-        ),
-    ],
-)
-def test_statistics_that_are_not_finite(statistics: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert _argument(_TENSOR | statistics) == TensorSpec("float32", (2, 3), requires_grad=True, **expected)
-
-
-def test_a_nan_among_statistics_is_a_nan() -> None:
-    spec = _argument(_TENSOR | {"Max": math.nan, "Mean": math.nan, "Max_except_inf_nan": 3, "Min_except_inf_nan": -1.5})
-    assert math.isnan(spec.max)
-    assert math.isnan(spec.mean)
-    assert (spec.high, spec.low) == (3.0, -1.5)
-
-
-def test_masses() -> None:
-    told = {"zeros": 0, "mode": [0.5, 0.25], "constant_rows": [0.125, -math.inf], "Negative_inf": 3}
-    spec = _argument(_TENSOR | told)
-    assert (spec.zeros, spec.mode, spec.constant_rows, spec.negative_inf) == (0.0, (0.5, 0.25), (0.125, -math.inf), 3)
-    assert _argument(_TENSOR | {"zeros": 1, "constant_rows": [1, None]}).constant_rows == (1.0, None)
-
-
-@pytest.mark.parametrize(
-    ("told", "message"),
-    [
-        ({"zeros": 1.5}, r"zeros.*1.5.*a share, from 0 to 1"),
-        ({"zeros": True}, r"zeros.*true.*a share"),
-        ({"zeros": 0, "mode": [1.0]}, r"mode.*a list of 1.*two numbers"),
-        ({"zeros": 0, "mode": [math.inf, 0.5]}, r"mode\.0.*a finite number"),
-        ({"zeros": 0, "mode": [1.0, -1]}, r"mode\.1.*a share"),
-        ({"zeros": 0, "constant_rows": [None, 0.0]}, r"constant_rows\.0.*a share"),
-        ({"zeros": 0, "constant_rows": 3}, r"constant_rows.*3.*a list of two numbers"),
-        ({"Negative_inf": -1}, r"Negative_inf.*-1"),
-    ],
-)
-def test_masses_that_cannot_be(told: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecordError, match=message):
-        _argument(_TENSOR | told)
-
-
-BLOCKS = {
-    **{"blocks": 48, "binades": 2.5, "not_finite": 1},
-    **{"clipped": 0.25, "clipped_in_a_block": 1, "flushed": 0.0, "flushed_in_a_block": 1e-05},
-}
-
-
-def test_blocks() -> None:
-    assert _argument(_TENSOR | {"blocks": BLOCKS}).blocks == BlockStatistics(48, 2.5, 1, 0.25, 1.0, 0.0, 1e-05)
-    assert _argument(_TENSOR).blocks is None
-
-
-@pytest.mark.parametrize(
-    ("told", "message"),
-    [
-        ({"blocks": -1}, r"blocks\.blocks.*-1.*0 or more"),
-        ({"binades": math.inf}, r"blocks.*the numbers blocks, binades and not_finite"),
-        ({"not_finite": None}, r"blocks.*the numbers blocks, binades and not_finite"),
-        ({"clipped": 1.5}, r"blocks\.clipped.*1.5.*a share, from 0 to 1"),
-        ({"flushed_in_a_block": None}, r"blocks\.flushed_in_a_block.*null.*a share"),
-    ],
-)
-def test_blocks_that_cannot_be(told: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecordError, match=message):
-        _argument(_TENSOR | {"blocks": BLOCKS | told})
-
-
-def test_a_tensor_needs_no_statistics() -> None:
-    bare = {"type": "torch.Tensor", "dtype": "torch.int64", "shape": [], "md5": "0f", "data_name": "a.pt"}
-    assert _argument(bare) == TensorSpec("int64", (), data_name="a.pt", checksum="0f")
-
-
-@pytest.mark.parametrize("checksum", ["2287403f", "0x00000000deadbeef", "", None])
-def test_a_checksum_is_read(checksum: str | None) -> None:
-    assert _argument(_TENSOR | {"md5": checksum}) == replace(_SPEC, checksum=checksum or "")
 
 
 def test_a_call_is_decoded_whole() -> None:
@@ -261,52 +211,70 @@ def test_what_data_mode_left_out_is_missing_without_harm(forward: Any, backward:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (3, ": found 3, expected an object, a list or null"),
         ({"type": 3}, ".type: found 3, expected the name of a type"),
         ({"a": True}, ".a: found true, expected an object, a list or null"),
         ({"type": "int"}, ".value: found nothing, expected an integer"),
-        ({"type": "int", "value": True}, ".value: found true, expected an integer"),
         ({"type": "bool", "value": 1}, ".value: found 1, expected true or false"),
         ({"type": "float"}, ".value: found nothing, expected a number"),
-        ({"type": "float", "value": None}, ".value: found null, expected a number"),
-        ({"type": "float", "value": True}, ".value: found true, expected a number"),
         ({"type": "float", "value": 10**400}, f".value: found 1{'0' * 56}..., expected a number that float64 holds"),
         ({"type": "str", "value": 0.5}, ".value: found 0.5, expected a string"),
-        ({"type": "slice", "value": [1, 2]}, ".value: found a list of 2, expected three integers or nulls: start, "),
         ({"type": "slice", "value": [1, 2, "x"]}, ".value: found a list of 3, expected three integers or nulls"),
         ({"type": "torch.Size", "value": [-2]}, ".value.0: found -2, expected an integer from -1 on, below 2**63"),
-        (
-            {"type": "torch.dtype", "value": "torch.real"},
-            '.value: found the unknown dtype "torch.real", expected one',
-        ),
+        ({"type": "torch.dtype", "value": "torch.real"}, '.value: found the unknown dtype "torch.real", expected one'),
         ({"type": "torch.device", "value": 3}, ".value: found 3, expected the name of a device"),
         ({"type": "torch.memory_format", "format": "x"}, '.format: found "x", expected one of preserve_format, '),
-        (
-            _TENSOR | {"dtype": "torch.float23"},
-            '.dtype: found the unknown dtype "torch.float23", expected one of float16',
-        ),
+        (_TENSOR | {"dtype": "torch.float23"}, '.dtype: found the unknown dtype "torch.float23", expected one of'),
         (_TENSOR | {"shape": [2, -3]}, ".shape.1: found -3, expected an integer from 0 on, below 2**63"),
-        (_TENSOR | {"shape": [2.0]}, ".shape.0: found 2.0, expected an integer from 0 on, below 2**63"),
-        (_TENSOR | {"shape": [True]}, ".shape.0: found true, expected an integer from 0 on, below 2**63"),
         (_TENSOR | {"shape": [2**63]}, ".shape.0: found 9223372036854775808, expected an integer from 0 on"),
         (_TENSOR | {"shape": [1] * 65}, ".shape: found 65 dimensions, expected at most 64"),
         (_TENSOR | {"shape": "x"}, '.shape: found "x", expected a list of sizes'),
         (_TENSOR | {"Max": "high"}, '.Max: found "high", expected a number, true, false or null'),
-        (_TENSOR | {"Norm": [1]}, ".Norm: found a list of 1, expected a number, true, false or null"),
         (_TENSOR | {"Max_origin": {}}, ".Max_origin: found an empty object, expected a number"),
-        (_TENSOR | {"md5": 7}, ".md5: found 7, expected a checksum"),
         (_TENSOR | {"md5": "0" * 129}, f'.md5: found "{"0" * 56}..., expected at most 128 letters and digits'),
         (_TENSOR | {"md5": "0\n"}, '.md5: found "0\\n", expected at most 128 letters and digits'),
         (_TENSOR | {"requires_grad": "yes"}, '.requires_grad: found "yes", expected true or false'),
-        (_TENSOR | {"shape": math.nan}, ".shape: found nan, expected a list of sizes"),
         ([None, {"type": "int"}], ".1.value: found nothing, expected an integer"),
         ({"type": "torch.ProcessGroup"}, ".group_ranks: found nothing, expected a list of ranks"),
-        (
-            {"type": "torch.ProcessGroup", "group_ranks": [0, 0]},
-            ".group_ranks: found a list of 2, expected numbers of ranks, each once",
-        ),
+        ({"type": "torch.ProcessGroup", "group_ranks": [0, 0]}, ".group_ranks: found a list of 2, expected numbers of"),
         ({"type": "torch.distributed.ReduceOp", "value": 3}, ".value: found 3, expected a string"),
         ({k: v for k, v in _TENSOR.items() if k != "dtype"}, ".dtype: found nothing, expected the name of a dtype"),
+        (
+            {"type": "complex", "value": [1.0]},
+            ".value: found a list of 1, expected two numbers: real and",
+        ),
+        ({"type": "complex", "value": 2.0}, ".value: found 2.0, expected a list of real and imaginary part"),
+        *(
+            ({"type": "range", "value": value}, f".value: found a list of {len(value)}, expected three integers: start")
+            for value in ([1, 2], [1, 2, 0], [1, 2, None], [1, True, 1])
+        ),
+        (_TENSOR | {"stride": [1]}, ".stride: found 1 strides, expected one for each of 2 dimensions"),
+        (_TENSOR | {"NaN": -1}, ".NaN: found -1, expected a number of elements, 0 or more"),
+        (_TENSOR | {"address": "x"}, '.address: found "x", expected a number of elements'),
+        (_TENSOR | {"zeros": 1.5}, ".zeros: found 1.5, expected a share, from 0 to 1"),
+        (_TENSOR | {"zeros": 0, "mode": [1.0]}, ".mode: found a list of 1, expected a list of two numbers"),
+        (_TENSOR | {"zeros": 0, "mode": [math.inf, 0.5]}, ".mode.0: found inf, expected a finite number"),
+        (_TENSOR | {"zeros": 0, "constant_rows": [None, 0.0]}, ".constant_rows.0: found null, expected a share"),
+        (
+            _TENSOR | {"blocks": BLOCKS | {"blocks": -1}},
+            ".blocks.blocks: found -1, expected a number of elements",
+        ),
+        (_TENSOR | {"blocks": BLOCKS | {"binades": math.inf}}, ".blocks: found an object with the keys"),
+        (_TENSOR | {"blocks": BLOCKS | {"clipped": 1.5}}, ".blocks.clipped: found 1.5, expected a share, from 0 to 1"),
+        (
+            _INTEGERS | {"values": [1]},
+            ".values: found 1 values of int8, expected one for each of 2 elements",
+        ),
+        (_INTEGERS | {"values": [1, 128]}, ".values.1: found 128, expected an integer that int8 holds"),
+        (
+            _INTEGERS | {"values": [-1, 1], "dtype": "torch.uint8"},
+            ".values.0: found -1, expected an integer that",
+        ),
+        (_INTEGERS | {"values": [True, 1]}, ".values.0: found true, expected an integer that int8 holds"),
+        (_INTEGERS | {"dtype": "torch.float32"}, ".values: found 2 values of float32, expected one for each of 2 ele"),
+        *(
+            (_TENSOR | {"data_name": name}, ".data_name: found ")
+            for name in ("../a.pt", "/etc/passwd", "a\\b.pt", "C:a.pt", "", ".", "..", "a\0.pt", "a" * 256, 7)
+        ),
     ],
 )
 def test_what_is_malformed_is_named_with_its_field(value: Any, message: str) -> None:
@@ -314,26 +282,27 @@ def test_what_is_malformed_is_named_with_its_field(value: Any, message: str) -> 
 
 
 @pytest.mark.parametrize(
-    "kind",
+    ("value", "message"),
     [
-        "torch.distributed.tensor.DTensor",
-        "numpy.ndarray of object",
-        "Wizard",
+        ({"type": "Wizard", "dtype": "torch.float32", "shape": [1]}, f'.type: found "Wizard", expected {_REBUILT}'),
+        ({"class_type": "my.Class", "op": "isend"}, f'.type: found "my.Class", expected {_REBUILT}'),
+        (
+            {"type": "torch.layout", "layout": "torch.sparse_csr"},
+            ".layout: found the layout torch.sparse_csr, ",
+        ),
+        *(
+            (
+                _TENSOR | {"dtype": f"torch.{dtype}"},
+                f".dtype: found the dtype {dtype}, which NumPy does not have",
+            )
+            for dtype in ("qint32", "quint4x2", "complex32", "bits8", "uint4")
+        ),
     ],
 )
-def test_an_argument_that_cannot_be_rebuilt_is_named(kind: str) -> None:
-    wanted = f'.type: found "{kind}", expected {_REBUILT}'
-    assert _refusal({"type": kind, "dtype": "torch.float32", "shape": [1], "value": "x"}) == wanted
-    assert _refusal({"class_type": kind, "op": "isend"}) == wanted
-
-
-@pytest.mark.parametrize(
-    "name", ["../a.pt", "/etc/passwd", "a/b.pt", "a\\b.pt", "C:\\a.pt", "C:a.pt", "", ".", "..", "a\0.pt", "a" * 256, 7]
-)
-def test_a_data_name_is_the_bare_name_of_a_file(name: object) -> None:
-    message = _refusal(_TENSOR | {"data_name": name})
-    assert message.startswith(".data_name: found ")
-    assert "of a file" in message
+def test_what_cannot_be_rebuilt_is_named(value: Any, message: str) -> None:
+    with pytest.raises(NotRebuilt) as caught:
+        _argument(value)
+    assert str(caught.value).startswith(f"dump.json: Torch.add.0.forward: input_args.0{message}")
 
 
 @pytest.mark.parametrize(
@@ -344,7 +313,6 @@ def test_a_data_name_is_the_bare_name_of_a_file(name: object) -> None:
         ({"output": []}, "input_args: found nothing, expected a list of arguments"),
         ({"input_args": {}}, "input_args: found an empty object, expected a list of arguments"),
         ({"input_args": [], "input_kwargs": []}, "input_kwargs: found an empty list, expected an object of arguments"),
-        ({"input_args": [], "output": 3}, "output: found 3, expected a list of outputs"),
         ({"input_args": [], "output": [3]}, "output.0: found 3, expected an object, a list or null"),
         ({"input_args": [], "input_kwargs": {"p": 3}}, "input_kwargs.p: found 3, expected an object, a list or null"),
     ],
@@ -360,22 +328,13 @@ def test_a_malformed_forward_entry_is_named(forward: Any, message: str) -> None:
     [
         (3, "found 3, expected an object"),
         ({"input": {}}, "input: found an empty object, expected a list of gradients"),
-        (
-            {"input": [None, {"type": "int", "value": 3}]},
-            "input.1: found an object with the keys type, value, expected",
-        ),
+        ({"input": [None, {"type": "int", "value": 3}]}, "input.1: found an object with the keys type, value, expec"),
     ],
 )
 def test_a_malformed_backward_entry_is_named(backward: Any, message: str) -> None:
     with pytest.raises(RecordError) as caught:
         decode(_PATH, _record({"input_args": []}, backward))
     assert str(caught.value).startswith(f"dump.json: Torch.add.0.backward: {message}")
-
-
-def test_a_backward_entry_alone_cannot_be_decoded() -> None:
-    record = Record("Torch.add.0", "Torch", "add", 0, None, _raw({"input": []}))
-    with pytest.raises(RecordError, match=r"Torch\.add\.0\.backward: found no forward entry"):
-        decode(_PATH, record)
 
 
 @pytest.mark.parametrize("text", ['{"input_args": [1e999]}', '{"input_args": "\\ud800"}', '{"input_args": "\udc80"}'])
@@ -385,38 +344,8 @@ def test_an_entry_that_python_cannot_hold_is_refused(text: str) -> None:
         decode(_PATH, Record("Torch.add.0", "Torch", "add", 0, raw))
 
 
-def test_an_argument_nested_too_deep_is_refused() -> None:
-    raw = msgspec.Raw(b'{"input_args": ' + b"[" * 5000 + b"]" * 5000 + b"}")
-    with pytest.raises(RecordError, match="nested too deep"):
-        decode(_PATH, Record("Torch.add.0", "Torch", "add", 0, raw))
-
-
-def _places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every place in a JSON value, the outermost first."""
-    yield path
-    if isinstance(tree, (dict, list)):
-        for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
-            yield from _places(value, (*path, key))
-
-
-def _replaced(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
-    if not path:
-        return value
-    changed = copy.copy(tree)
-    changed[path[0]] = _replaced(tree[path[0]], path[1:], value)
-    return changed
-
-
-def _is_refused(path: Path, record: Record, ours: bool = False) -> bool:
-    try:
-        assert isinstance(decode(path, record, ours), Call)
-    except RecordError:
-        return True
-    return False
-
-
 def test_a_wrong_value_anywhere_in_a_record_of_ours_is_a_call_or_a_record_error() -> None:
-    tensor = _TENSOR | {"stride": [1, 2], "address": 64, "NaN": 1, "Inf": 0, "True": 2, "blocks": BLOCKS}
+    tensor = _TENSOR | _LIES | {"True": 2, "blocks": BLOCKS}
     arguments = [tensor, [{"type": "complex", "value": [1.0, 2.0]}], {"type": "dict", "value": {}}]
     probe = {"autocast": {"cpu": "bfloat16"}, "default_dtype": "torch.float64", "tuples": ["input.1"], "rng": "AA=="}
     entry: dict[str, Any] = {
@@ -425,26 +354,14 @@ def test_a_wrong_value_anywhere_in_a_record_of_ours_is_a_call_or_a_record_error(
     }
     assert isinstance(decode(_PATH, _record(entry["forward"], entry["backward"]), ours=True), Call)
     refused = 0
-    for place in list(_places(entry))[1:]:
-        for wrong in _WRONG:
-            changed = _replaced(entry, place, wrong)
-            refused += _is_refused(_PATH, _record(changed["forward"], changed["backward"]), ours=True)
+    for place in list(places(entry))[1:]:
+        for wrong in WRONG:
+            changed = replaced(entry, place, wrong)
+            try:
+                assert isinstance(decode(_PATH, _record(changed["forward"], changed["backward"]), ours=True), Call)
+            except RecordError:
+                refused += 1
     assert refused > 300
-
-
-def test_a_wrong_value_anywhere_in_a_real_record_is_a_call_or_a_record_error(unpacked: dict[str, Path]) -> None:
-    path = unpacked["msprobe-26.2.0/cplx_tensor"]
-    data = json.loads(path.read_text())["data"]
-    names = ("Torch.stft.0", "Tensor.pow.0", "Functional.linear.0", "Torch.svd.0")
-    entries = [(data[f"{name}.forward"], data.get(f"{name}.backward")) for name in names]
-    refused = 0
-    for forward, backward in entries:
-        entry = {"forward": forward, "backward": backward}
-        for place in list(_places(entry))[1:]:
-            for wrong in _WRONG:
-                changed = _replaced(entry, place, wrong)
-                refused += _is_refused(path, _record(changed["forward"], changed["backward"]))
-    assert refused > 1000
 
 
 def test_real_statistics_arrive_unchanged(unpacked: dict[str, Path]) -> None:
@@ -491,98 +408,6 @@ def test_what_surrounds_a_call() -> None:
     assert decode(_PATH, _record({"input_args": []})).surroundings is None
 
 
-def test_a_tensor_tells_how_it_lies_and_what_it_holds() -> None:
-    more = {"stride": [1, 2], "address": 64, "NaN": 2, "Inf": 1}
-    assert _argument(_TENSOR | more) == replace(_SPEC, stride=(1, 2), address=64, nan=2, inf=1)
-    mask = {"type": "torch.Tensor", "dtype": "torch.bool", "shape": [4], "Max": True, "Min": False, "True": 3}
-    assert _argument(mask) == TensorSpec("bool", (4,), max=True, min=False, true=3)
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"stride": [1]}, ".stride: found 1 strides, expected one for each of 2 dimensions"),
-        ({"stride": [1, -1]}, ".stride.1: found -1, expected an integer from 0 on, below 2**63"),
-        ({"stride": 3}, ".stride: found 3, expected a list of sizes"),
-        ({"NaN": -1}, ".NaN: found -1, expected a number of elements, 0 or more"),
-        ({"True": True}, ".True: found true, expected a number of elements"),
-        ({"address": "x"}, '.address: found "x", expected a number of elements'),
-    ],
-)
-def test_what_a_tensor_cannot_hold(more: dict[str, Any], message: str) -> None:
-    assert _refusal(_TENSOR | more) == message
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ([1.0], ".value: found a list of 1, expected two numbers: real and imaginary part"),
-        ([1.0, "x"], '.value: found "x", expected a number, true, false or null'),
-        (2.0, ".value: found 2.0, expected a list of real and imaginary part"),
-    ],
-)
-def test_what_no_complex_number_is(value: Any, message: str) -> None:
-    assert _refusal({"type": "complex", "value": value}) == message
-
-
-def test_complex_numbers() -> None:
-    assert _argument({"type": "complex", "value": [1, -2.5]}) == 1 - 2.5j
-    assert _argument({"type": "complex128", "value": [math.inf, 0.0]}) == complex(math.inf, 0)
-
-
-_INTEGERS = {"type": "torch.Tensor", "dtype": "torch.int8", "shape": [2], "values": [-128, 127]}
-
-
-def test_integers_as_they_were() -> None:
-    assert _argument(_INTEGERS).values == (-128, 127)
-    assert _argument(_INTEGERS | {"dtype": "torch.uint64", "values": [0, 2**64 - 1]}).values == (0, 2**64 - 1)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"values": 3}, ".values: found 3, expected a list of integers"),
-        ({"values": [1]}, ".values: found 1 values of int8, expected one for each of 2 elements, and an integer dtype"),
-        ({"values": [1, 128]}, ".values.1: found 128, expected an integer that int8 holds"),
-        ({"values": [-1, 1], "dtype": "torch.uint8"}, ".values.0: found -1, expected an integer that uint8 holds"),
-        ({"values": [True, 1]}, ".values.0: found true, expected an integer that int8 holds"),
-        ({"values": [1.0, 1]}, ".values.0: found 1.0, expected an integer that int8 holds"),
-        ({"dtype": "torch.float32"}, ".values: found 2 values of float32, expected one for each of 2 elements"),
-    ],
-)
-def test_what_no_integers_are(change: dict[str, Any], message: str) -> None:
-    assert _refusal(_INTEGERS | change).startswith(message)
-
-
-def test_an_array_of_numpys() -> None:
-    """As msprobe 26 writes it."""
-    value = {"type": "numpy.ndarray", "dtype": "int64", "shape": [3], "Max": 2, "Min": 0, "Mean": 1.0, "Norm": 2.2}
-    assert _argument(value) == TensorSpec("int64", (3,), max=2, min=0, mean=1.0, norm=2.2, ndarray=True)
-
-
-def test_an_argument_of_an_unknown_class_is_named() -> None:
-    assert _refusal({"type": "my.Class"}) == f'.type: found "my.Class", expected {_REBUILT}'
-
-
-@pytest.mark.parametrize("dtype", ["quint8", "qint32", "quint4x2", "complex32", "bits8", "uint4"])
-def test_dtypes_without_a_place_in_numpy_break_no_record(dtype: str) -> None:
-    with pytest.raises(NotRebuilt, match=f"found the dtype {dtype}, which NumPy does not have, expected a tensor"):
-        _argument(_TENSOR | {"dtype": f"torch.{dtype}"})
-
-
-def test_layouts() -> None:
-    assert _argument({"type": "torch.layout", "layout": "torch.strided"}) is None
-    with pytest.raises(NotRebuilt, match=r"\.layout: found the layout torch\.sparse_csr, expected a tensor"):
-        _argument({"type": "torch.layout", "layout": "torch.sparse_csr"})
-
-
-def test_ranges() -> None:
-    assert _argument({"type": "range", "value": [5, -1, -2]}) == range(5, -1, -2)
-    for value in ([1, 2], [1, 2, 0], [1, 2, None], [1, True, 1]):
-        message = ".value: found a list of .*, expected three integers: start, stop, and a step that is not 0"
-        assert re.fullmatch(message, _refusal({"type": "range", "value": value}))
-
-
 def test_a_call_that_the_capture_could_not_record() -> None:
     with pytest.raises(NotRecorded) as caught:
         _ours({"probe": {"failed": "ValueError: too odd"}})
@@ -605,11 +430,6 @@ def test_gradients_have_their_places() -> None:
     assert found.outgoing == {"input.0": None, "kwargs.weight": _SPEC}
 
 
-def test_gradients_of_others_have_none() -> None:
-    found = decode(_PATH, _record({"input_args": []}, {"input": [_TENSOR], "output": [_TENSOR]}))
-    assert (found.gradients, found.seeded, found.outgoing) == ((_SPEC,), None, None)
-
-
 @pytest.mark.parametrize(
     ("forward", "backward", "message"),
     [
@@ -618,11 +438,7 @@ def test_gradients_of_others_have_none() -> None:
         ({"probe": {"failed": 1}}, None, "forward: probe.failed: found 1, expected the reason why"),
         ({"probe": {"autocast": []}}, None, "forward: probe.autocast: found an empty list, expected an object"),
         ({"probe": {"default_dtype": 1}}, None, "forward: probe.default_dtype: found 1, expected the name of a dtype"),
-        (
-            {"probe": {"default_dtype": "int8"}},
-            None,
-            'forward: probe.default_dtype: found "int8", expected one of float64',
-        ),
+        ({"probe": {"default_dtype": "int8"}}, None, 'forward: probe.default_dtype: found "int8", expected one of'),
         ({"probe": {"autocast": {"cpu": "x"}}}, None, 'forward: probe.autocast.cpu: found the unknown dtype "x"'),
         ({}, {"input": [None], "probe": {"inputs": []}}, "backward: probe.outputs: found nothing, expected a list"),
         (

@@ -68,13 +68,6 @@ def test_a_name_that_fits_nothing_is_counted_alone(tmp_path: Path, entry: str) -
     assert sum(dump.skipped.values()) == 1
 
 
-def test_entries_of_one_call_are_one_record_in_the_order_of_the_first(tmp_path: Path) -> None:
-    names = ["Module.b.N.backward.0", "Module.a.N.forward.0", "Module.b.N.forward.0", "Module.a.N.forward.1"]
-    dump = _read(tmp_path, **{name: {} for name in names})
-    assert [record.name for record in dump.compare_only] == ["Module.b.N.0", "Module.a.N.0", "Module.a.N.1"]
-    assert [len(record.directions) for record in dump.compare_only] == [2, 1, 1]
-
-
 def test_a_call_has_its_parameters_and_gradients(tmp_path: Path) -> None:
     dump, record = _only(
         tmp_path, **{"Module.a.Linear.forward.0": _FORWARD, "Module.a.Linear.backward.0": backward(Y, X)}

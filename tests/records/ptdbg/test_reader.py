@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import json
-import math
 import pickle
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -42,33 +40,20 @@ def trouble(path: Path, name: str = "Torch.relu.0") -> str:
 
 
 @pytest.mark.parametrize("name", DUMPS)
-def test_real_dumps(tmp_path: Path, name: str) -> None:
+def test_all_that_the_lines_say_is_read(tmp_path: Path, name: str) -> None:
+    """Each line of a real dump is found again: its dtype, its shape and its statistics."""
     path = unpack(name, tmp_path)
     assert find_dumps(tmp_path) == [path]
     dump = read_dump(path)
     forward, backward, of_values, of_stacks = COUNTS[name]
-    assert sum(record.forward is not None for record in dump.records) == forward
-    assert sum(record.node is not None for record in dump.records) == backward
-    assert [record.directions for record in dump.records if record.forward is None] == [()] * (
-        len(dump.records) - forward
-    )
-    lines = [json.loads(text) for text in path.read_text().splitlines()]
-    assert (of_values, of_stacks) == (sum(len(each) == 6 for each in lines), sum(len(each) == 2 for each in lines))
+    assert [record.directions for record in dump.records].count(()) == len(dump.records) - forward
     release = {"v2.3-stack": "ptdbg"}.get(name, "ptdbg 2.3" if name.startswith("v2.3") else "ptdbg 4")
     assert dump.notes[0] == (
         f"{release}, {forward + backward} entries: {forward} forward, {backward} backward; "
         f"{of_values} lines of values, {of_stacks} of stacks"
     )
-    assert dump.damage == ()
-    assert (dump.framework, dump.level) == ("pytorch", "")
+    assert (dump.damage, dump.framework, dump.level) == ((), "pytorch", "")
     assert dump.task == ("statistics" if name in ("v2.3-stack", "v4-summary") else "tensor")
-
-
-@pytest.mark.parametrize("name", DUMPS)
-def test_all_that_the_lines_say_is_read(tmp_path: Path, name: str) -> None:
-    """Each line is found again: its dtype, its shape and its statistics."""
-    path = unpack(name, tmp_path)
-    dump = read_dump(path)
     found: dict[str, Any] = {}
     for record in dump.records:
         base = f"{record.namespace}_{record.api}_{record.number}"
@@ -128,15 +113,6 @@ def test_gaps_lists_and_numbers(tmp_path: Path) -> None:
     assert (call.kwargs, call.partial, call.gradients) == ({}, True, None)
 
 
-def test_numbers_that_are_not_finite(tmp_path: Path) -> None:
-    path = write(tmp_path, {"Torch_f_0_forward_input.0": np.array([np.nan, np.inf, -np.inf], np.float32)})
-    assert "NaN" in path.read_text()
-    path.write_text(path.read_text() + line("Torch_f_0_forward_input.1", math.inf) + "\n")
-    tensor, number = decoded(path, "Torch.f.0").args
-    assert math.isnan(tensor.max)
-    assert number == math.inf
-
-
 @pytest.mark.parametrize("before", [True, False])
 def test_a_stack_before_or_after_its_record(tmp_path: Path, before: bool) -> None:
     frames = stack("Torch_relu_0_forward", ("/lib/hook.py", 7, "call", "hook()"), ("/me/m.py", 12, "f", "  relu(x)"))
@@ -155,14 +131,6 @@ def test_frames_that_are_none_are_left_out(tmp_path: Path) -> None:
     assert read_dump(write(tmp_path, GOOD, text)).stack("Torch.relu.0.forward") == (Frame("b.py", 3, "g", "c"),)
     text = json.dumps(["Torch_relu_1_forward_stack_info", {"a": 1}])
     assert read_dump(write(tmp_path / "other", GOOD, text)).stack("Torch.relu.1.forward") == ()
-
-
-def test_spaces_blank_lines_a_mark_and_line_ends_of_windows(tmp_path: Path) -> None:
-    path = write(tmp_path, GOOD)
-    lines = path.read_text().splitlines()
-    path.write_bytes(b"\xef\xbb\xbf" + "\r\n\r\n".join([" " + lines[0], *lines[1:]]).encode())
-    assert decoded(path, "Torch.relu.0").args[0].shape == (2, 3)
-    assert read_dump(path).damage == ()
 
 
 def test_a_name_that_occurs_twice(tmp_path: Path) -> None:
@@ -193,20 +161,18 @@ def test_a_pickle_is_refused(tmp_path: Path) -> None:
     [
         (
             "nonsense",
-            "line 3: found 'nonsense', expected a JSON array of 6 elements, or of 2 with a stack, with a name",
+            "line 3: found 'nonsense', expected a JSON array of 6 elements, or of 2 with a stack, with a",
         ),
-        ("{}", "line 3: found '{}', expected"),
-        ("[1, 2, 3, 4, 5, 6]", "line 3: found '[1, 2, 3, 4, 5, 6]'"),
         ('["Torch_relu", 1, [], "torch.float32", [], []]', "line 3: found '"),
         (
             '["relu_0_forward_input.0", 1]',
-            "line 3: found the name 'relu_0_forward_input.0', expected one as Torch_relu",
+            "line 3: found the name 'relu_0_forward_input.0', expected one as Torch_",
         ),
         ('["Torch_relu_01_forward_input.0", 1]', "line 3: found the name 'Torch_relu_01_forward_input.0'"),
         ('["Torch_relu_0_backward_input.0", 1', "line 3, Torch_relu_0_backward_input.0: found no JSON, expected"),
-        ('["Torch_relu_0_backward_input.0", 1]', "line 3, Torch_relu_0_backward_input.0: found 2 elements"),
         ('["Torch_relu_0_forward_stack_info", 1, 2]', "line 3, Torch_relu_0_forward_stack_info: found 3 elements"),
         ("\x1b[31m", "line 3: found '\\\\x1b[31m'"),
+        ('["Torch_../x_0_forward_input.0", 1, [], "torch.float32", [1], [1, 1, 1]]', "line 3: found the name"),
         ('["Torch_relu_0_forward_stack_info", ' + "[" * 5000, "found no JSON"),
     ],
 )
@@ -235,7 +201,6 @@ def test_many_broken_lines_are_told_of_in_few_words(tmp_path: Path) -> None:
         ('["Torch_relu_0_forward_input.1", 1, [], 3, [2], [1, 2, 3]]', "line 3: found 3, expected the name of a dtype"),
         ('["Torch_relu_0_forward_input.1", 1, [], "torch.f", [2], [1, 2, 3]]', 'the unknown dtype "torch.f"'),
         ('["Torch_relu_0_forward_input.1", 1, [], "torch.float32", "[]", [1, 2, 3]]', "expected a list of sizes"),
-        ('["Torch_relu_0_forward_input.1", 1, [], "torch.float32", [-1], [1, 2, 3]]', "found -1, expected an integer"),
         ('["Torch_relu_0_forward_input.1", 1, [], "torch.float32", [0, 1e400], [1, 2, 3]]', "no JSON"),
         ('["Torch_relu_0_forward_input.1", 1, [], "torch.float32", [1], [1, 2]]', "three or four statistics"),
         ('["Torch_relu_0_forward_input.1", 1, [], "torch.float32", [1], ["a", 1, 2]]', 'found "a", expected a number'),
@@ -262,24 +227,13 @@ def test_a_broken_forward_line_is_a_skip_of_its_record(tmp_path: Path, text: str
     assert decoded(path, "Torch.relu.1").args[0].shape == (2, 3)
 
 
-def test_a_type_that_no_dump_holds(tmp_path: Path) -> None:
+def test_a_type_or_prefix_that_no_dump_holds(tmp_path: Path) -> None:
     text = '["Torch_relu_0_forward_input.1", 1, [], "<class \'x\'>", "[]", [1, 1, 1]]'
-    found = "line 3, Torch_relu_0_forward_input.1: found \"<class 'x'>\""
-    with pytest.raises(NotRebuilt, match=re.escape(found)):
-        decoded(write(tmp_path, GOOD, text), "Torch.relu.0")
-
-
-def test_an_unknown_prefix(tmp_path: Path) -> None:
-    path = write(tmp_path, GOOD | values("Os_system_0", [X], X))
+    path = write(tmp_path, GOOD | values("Os_system_0", [X], X), text)
+    with pytest.raises(NotRebuilt, match=re.escape("Torch_relu_0_forward_input.1: found \"<class 'x'>\"")):
+        decoded(path, "Torch.relu.0")
     told = trouble(path, "Os.system.0")
     assert told.startswith("Os.system.0.forward: line 3: found the prefix Os in Os_system_0_forward, expected one of")
-
-
-def test_names_that_lead_elsewhere_are_none(tmp_path: Path) -> None:
-    lines = [f'["Torch_{name}_0_forward_input.0", 1, [], "torch.float32", [1], [1, 1, 1]]' for name in ("../x", "a/b")]
-    dump = read_dump(write(tmp_path, GOOD, *lines))
-    assert [record.name for record in dump.records] == ["Torch.relu.0"]
-    assert "line 3" in dump.damage[0]
 
 
 def test_a_line_of_a_hundred_thousand_of_one_entry_that_is_broken_costs_no_more(tmp_path: Path) -> None:
@@ -288,10 +242,3 @@ def test_a_line_of_a_hundred_thousand_of_one_entry_that_is_broken_costs_no_more(
     path = write(tmp_path, GOOD, *lines, '["Torch_relu_0_backward_input.7", ')
     dump: Dump = read_dump(path)
     assert "line 20003, Torch_relu_0_backward_input.7: found no JSON" in dump.damage[0]
-
-
-def test_in_an_archive(tmp_path: Path) -> None:
-    unpack("v2.3-all", tmp_path / "run")
-    found = find_dumps(Path(shutil.make_archive(str(tmp_path / "run"), "zip", tmp_path / "run")))
-    assert [path.name for path in found] == ["npu_dump.pkl"]
-    assert read_dump(found[0]).task == "tensor"

@@ -1,3 +1,5 @@
+"""Which files are dumps, and what they are called."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -6,7 +8,7 @@ import pytest
 
 from pytest_probe.errors import DumpError
 from pytest_probe.model.dump import Dump
-from pytest_probe.records import READERS, find_dumps, read_dump
+from pytest_probe.records import READERS, find_dumps, labels, read_dump
 
 _EMPTY = '{"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": null, "data": {}}'
 
@@ -17,11 +19,6 @@ def _make(folder: Path, *names: str, text: str = _EMPTY) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return paths
-
-
-def test_a_file_is_itself_whatever_it_holds(tmp_path: Path) -> None:
-    (path,) = _make(tmp_path, "x.bin", text="nothing")
-    assert find_dumps(path) == [path]
 
 
 def test_dumps_in_a_folder_are_in_natural_order(tmp_path: Path) -> None:
@@ -35,6 +32,8 @@ def test_only_dumps_are_found(tmp_path: Path) -> None:
     _make(tmp_path, "a/dump_tensor_data/dump.json", "a/dump.bin")
     _make(tmp_path, "a/notes.txt", text="paddle.seed(42)\nThe seed of all runs.\n")
     _make(tmp_path, "a/construct.json", "b/results.json", text="{}")
+    for number, text in enumerate(("null", "[]", '{"a.b": {"args": []}}', '{"*3": {"args": []}}')):
+        _make(tmp_path, f"b/forward_rank{number}_all.json", text=text)
     _make(tmp_path, "a/stack.json", text='{"0": [["T.a.0.forward"], []]}')
     (tmp_path / "b" / "gone.json").symlink_to(tmp_path / "nowhere")
     (tmp_path / "folder.json").mkdir()
@@ -46,12 +45,6 @@ def test_only_dumps_are_found(tmp_path: Path) -> None:
 def test_real_dumps_are_found(unpacked: dict[str, Path]) -> None:
     root = unpacked["msprobe-26.2.0/gpt"].parents[2]
     assert sorted(find_dumps(root)) == sorted(unpacked.values())
-
-
-def test_a_path_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
-    for function in (find_dumps, read_dump):
-        with pytest.raises(DumpError, match="nowhere: there is no such file or folder"):
-            function(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -80,14 +73,6 @@ def test_a_path_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
             "is the stack file of an api_accuracy_checker dump, not the dump; give the forward_info file next to it",
         ),
         (
-            '{"paddle.add*0": {"args"',
-            "is damaged or cut off at byte 24 (line 1), in entry paddle.add*0; no entry could be read; copy the file",
-        ),
-        (
-            '# x\n paddle.add(Tensor([2, 3],"float32"), foo, )\n',
-            "holds no call that can be read: line 2, column 39: found 'foo, )', expected an argument: a number,",
-        ),
-        (
             'paddle.add(Tensor([2, 3],"float32"), 1)\n',
             "holds no call that can be read: line 1: a call without a comma behind its last argument; ",
         ),
@@ -102,31 +87,23 @@ def test_what_is_no_dump_is_described(tmp_path: Path, text: str, found: str) -> 
     assert str(caught.value).startswith(f"{path}: {found}")
 
 
-def test_binary_data_is_no_dump(tmp_path: Path) -> None:
-    path = tmp_path / "x.json"
+def test_what_is_no_text_or_no_file_is_an_error(tmp_path: Path) -> None:
+    path, long = tmp_path / "x.json", tmp_path / ("x" * 300)
     path.write_bytes(bytes(range(256)) * 1000)
     with pytest.raises(DumpError, match="is not a dump: it is binary; known are"):
         read_dump(path)
-
-
-def test_a_dump_in_utf16_says_what_to_do(tmp_path: Path) -> None:
-    path = tmp_path / "x.json"
     path.write_text(_EMPTY, encoding="utf-16")
-    with pytest.raises(DumpError, match="is in UTF-16; save it as UTF-8"):
-        read_dump(path)
-
-
-def test_a_folder_is_not_read_as_a_dump(tmp_path: Path) -> None:
-    with pytest.raises(DumpError, match="is a folder; give a file in it"):
-        read_dump(tmp_path)
-
-
-def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / ("x" * 300)
-    with pytest.raises(DumpError, match=r"cannot be read \(File name too long\)"):
-        read_dump(path)
-    with pytest.raises(DumpError, match="there is no such file or folder"):
-        find_dumps(path)
+    for given, message in (
+        (path, "is in UTF-16; save it as UTF-8"),
+        (tmp_path, "is a folder; give a file in it"),
+        (long, r"cannot be read \(File name too long\)"),
+        (tmp_path / "nowhere", "nowhere: there is no such file or folder"),
+    ):
+        with pytest.raises(DumpError, match=message):
+            read_dump(given)
+    for missing in (long, tmp_path / "nowhere"):
+        with pytest.raises(DumpError, match="there is no such file or folder"):
+            find_dumps(missing)
 
 
 class _Lines:
@@ -148,3 +125,35 @@ def test_readers_are_asked_in_their_order(tmp_path: Path) -> None:
     assert read_dump(dump[0], readers).records == ()
     with pytest.raises(DumpError, match="was given to the second reader"):
         read_dump(lines[0], readers)
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        (["/a/b/dump.json"], ["dump.json"]),
+        (["/a/one.json", "/a/two.json"], ["one.json", "two.json"]),
+        (["/a/dump.json", "/b/dump.json"], ["a/dump.json", "b/dump.json"]),
+        (
+            ["/a/step0/dump.json", "/b/step0/dump.json", "/b/x.json"],
+            ["a/step0/dump.json", "b/step0/dump.json", "x.json"],
+        ),
+        (["/x/dump.json", "/y/x/dump.json"], ["x/dump.json", "y/x/dump.json"]),
+        (
+            ["/a/step0/proc77/dump.json", "/a/step1/proc77/dump.json"],
+            ["step0/rank0/dump.json", "step1/rank0/dump.json"],
+        ),
+        (["/a/proc77/dump.json"], ["dump.json"]),
+        (["/a/proc100/dump.json", "/a/proc9/dump.json"], ["proc1/dump.json", "proc0/dump.json"]),
+        (["/a/rank0/dump.json", "/a/rank1/dump.json"], ["rank0/dump.json", "rank1/dump.json"]),
+        ([], []),
+    ],
+)
+def test_a_label_is_the_shortest_tail_that_no_other_has(paths: list[str], expected: list[str]) -> None:
+    assert labels([Path(path) for path in paths]) == dict(zip(map(Path, paths), expected, strict=True))
+
+
+def test_two_ways_to_one_file_have_one_label() -> None:
+    assert labels([Path("a/dump.json"), Path("a/../a/dump.json")]) == {
+        Path("a/dump.json"): "dump.json",
+        Path("a/../a/dump.json"): "dump.json",
+    }
