@@ -107,8 +107,10 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Ran:
         linear = torch.nn.functional.linear(x, weight)
     *rows, right, wrong = stored(x, weight, linear, linear * 1.02)
     data |= {f"Functional.linear.{n}.forward": forward(*rows, output=each) for n, each in enumerate((right, wrong))}
-    x, y = stored(torch.ones(3), torch.full((3,), 2.0))
-    written(folder / "stored/tensors/dump.json", data | {"Torch.exp.0.forward": forward(x, output=y)}, task="tensor")
+    given, gave = stored(torch.ones(3), torch.full((3,), 2.0))
+    written(
+        folder / "stored/tensors/dump.json", data | {"Torch.exp.0.forward": forward(given, output=gave)}, task="tensor"
+    )
     written(folder / "stored/statistics/dump.json")
     return judged(folder, "--probe-save=failing", "-vv")
 
