@@ -32,6 +32,8 @@ def test_a_healthy_dump_passes(healthy_run: Ran) -> None:
             "SKIPPED [[]1[]] dump.json:1: *Torch.load*",
         ]
     )
+    result.stdout.no_fnmatch_line("*this process has set*")
+    assert "state" not in healthy_run.run["devices"][0]
     # Forward comes before backward, record by record.
     assert [row["id"] for row in healthy_run.rows] == [f"dump.json::{name}" for name in NAMES]
 
