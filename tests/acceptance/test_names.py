@@ -15,7 +15,7 @@ from tests.support.running import collected, refusal
 
 def test_both_commands_print_the_version() -> None:
     def printed(*command: str | Path) -> str:
-        told = subprocess.run([*command], capture_output=True, text=True, timeout=120, check=True)
+        told = subprocess.run([*command], capture_output=True, text=True, timeout=600, check=True)
         return told.stdout + told.stderr
 
     script = Path(sys.executable).with_name("pytest-probe")
