@@ -247,8 +247,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Suite:
         for number, (mark, _) in enumerate(UNUSABLE)
     }
     args = ("--probe-seed=3", "-vv", "-rA", "--probe-save=failing", "--continue-on-collection-errors")
-    args = (*args, ".", "--probe-dump=another/dump.json")  # whose items run with the tests
-    return run(tmp_path_factory.mktemp("fixtures"), {**TEXTS, **unusable}, *args)
+    beside = (".", "--probe-dump=another/dump.json")  # its items run with the tests
+    return run(tmp_path_factory.mktemp("fixtures"), {**TEXTS, **unusable}, *args, *beside)
 
 
 @pytest.fixture(scope="module")
@@ -291,39 +291,6 @@ def test_a_healthy_function_passes_forward_and_backward(told: Suite) -> None:
     told.run.result.stdout.fnmatch_lines(["* cases, * pass*"])
 
 
-def test_a_failure_shows_the_items_text_and_the_users_line(told: Suite) -> None:
-    found = told.of("failure")
-    found.shows(
-        ">       probe.check(bad_gelu, *",
-        "E       CheckFailed: bad_gelu.1.forward in bfloat16 on cpu: error",
-        "E       output.0 [[]64, 32[]] bfloat16: error (noise): off by 0.0*, allowed 0.00*",
-        "E         index  *",
-        "E         input.0  [[]64, 32[]]  bfloat16  *",
-        "E       bad_gelu.1.backward in bfloat16 on cpu: error",
-        "E       to reproduce: pytest 'test_failure.py::test_gelu' --probe-device=cpu --probe-seed=3",
-    )
-    found.shows_not("*pytest_probe/*")
-    found.shows_not("E*not reached*")
-    told.run.result.stdout.fnmatch_lines(["FAILED test_failure.py::test_gelu - all times 1.0*"])
-
-
-def test_an_exception_of_the_function_is_shown_where_it_was_raised(told: Suite) -> None:
-    found = told.of("broken")
-    found.shows(
-        '>       raise KeyError("block size")',
-        "E       CheckFailed: broken.0.forward on cpu: error",
-        "E       cpu raised KeyError: *",
-    )
-    found.shows_not("*torch_calls.py*")
-    found.shows_not("*broken.0.backward*")
-
-
-def test_no_kernel_on_the_device_skips(told: Suite) -> None:
-    assert [(row["verdict"], row["kind"]) for row in told.of("no_kernel").rows] == [
-        ("skip", "unsupported by the device")
-    ]
-
-
 def test_checks_are_in_results_and_junit_properties(told: Suite) -> None:
     found = told.of("results").rows
     assert [(each["id"], each["api"], each["direction"], each["verdict"]) for each in found] == [
@@ -342,12 +309,6 @@ def test_checks_are_in_results_and_junit_properties(told: Suite) -> None:
     assert told.run.run["devices"][0]["framework"] == "torch"
 
 
-def test_a_reference_of_torchs_own_has_its_class(told: Suite) -> None:
-    """A no-op errs by less than a roundoff of nextafter, as noise sees it."""
-    shown = [f"FAILED test_own_class.py::test_{name}*" for name in ("no_op", "replaced")]
-    told.run.result.stdout.fnmatch_lines_random(shown)
-
-
 def test_gradients_of_a_marked_test(told: Suite) -> None:
     found = sorted((row["api"], row["direction"], row["verdict"]) for row in told.of("gradients").rows)
     assert found == [
@@ -364,39 +325,58 @@ def test_gradients_of_a_marked_test(told: Suite) -> None:
     ]
 
 
-def test_a_check_of_an_in_place_record_must_give_its_result(told: Suite) -> None:
-    shown = [
-        "PASSED test_in_place.py::test_right*",
-        *(f"FAILED test_in_place.py::test_{x}*" for x in ("copied", "wrong")),
-    ]
-    told.run.result.stdout.fnmatch_lines_random(shown)
+# What the failures of a file say, and what they do not.
+SHOWN: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "failure": (
+        (
+            ">       probe.check(bad_gelu, *",
+            "E       CheckFailed: bad_gelu.1.forward in bfloat16 on cpu: error",
+            "E       output.0 [[]64, 32[]] bfloat16: error (noise): off by 0.0*, allowed 0.00*",
+            "E         index  *",
+            "E         input.0  [[]64, 32[]]  bfloat16  *",
+            "E       bad_gelu.1.backward in bfloat16 on cpu: error",
+            "E       to reproduce: pytest 'test_failure.py::test_gelu' --probe-device=cpu --probe-seed=3",
+        ),
+        ("*pytest_probe/*", "E*not reached*"),
+    ),
+    "broken": (
+        (
+            '>       raise KeyError("block size")',
+            "E       CheckFailed: broken.0.forward on cpu: error",
+            "E       cpu raised KeyError: *",
+        ),
+        ("*torch_calls.py*", "*broken.0.backward*"),
+    ),
+    "detached": (("E*no output of the device can be differentiated*",), ()),
+    "cannot_run": (("*load.json: Torch.load.0.forward: Torch.load: torch.load is not *",), ()),
+    "unmarked": (("*the test needs @pytest.mark.probe(dump=*",), ()),
+    "unused": (("*test_mine is marked probe but takes no probe_case*",), ()),
+    **{f"unusable_{number}": ((reason,), ("*Traceback*",)) for number, (_, reason) in enumerate(UNUSABLE)},
+}
 
 
-def test_a_detached_output_of_a_marked_test_fails(told: Suite) -> None:
-    told.of("detached").shows("E*no output of the device can be differentiated*")
+@pytest.mark.parametrize("name", SHOWN)
+def test_what_is_wrong_is_shown_where_the_user_wrote_it(told: Suite, name: str) -> None:
+    found, (shown, hidden) = told.of(name), SHOWN[name]
+    found.shows(*shown)
+    for pattern in hidden:
+        found.shows_not(pattern)
+    assert not name.startswith("unusable") or found.outcomes == {"errors": 1}
 
 
-def test_a_record_that_cannot_run_is_a_skip(told: Suite) -> None:
-    found = told.of("cannot_run")
-    assert [each["kind"] for each in found.rows] == ["outside the allow-list"]
-    found.shows("*load.json: Torch.load.0.forward: Torch.load: torch.load is not *")
-
-
-def test_two_dumps_have_their_label_in_ids(told: Suite) -> None:
-    told.run.result.stdout.fnmatch_lines(["test_two_dumps.py::test_mine[[]rank0/dump.json-Torch.neg.0[]] PASSED*"])
-
-
-@pytest.mark.parametrize("number", range(len(UNUSABLE)))
-def test_a_mark_that_cannot_be_used(told: Suite, number: int) -> None:
-    found = told.of(f"unusable_{number}")
-    assert found.outcomes == {"errors": 1}
-    found.shows(UNUSABLE[number][1])
-    found.shows_not("*Traceback*")
-
-
-def test_a_fixture_without_its_mark_and_a_mark_without_its_fixture(told: Suite) -> None:
-    told.of("unmarked").shows("*the test needs @pytest.mark.probe(dump=*")
-    told.of("unused").shows("*test_mine is marked probe but takes no probe_case*")
+def test_each_test_of_a_file_ends_as_its_own_check_does(told: Suite) -> None:
+    """A no-op errs by less than a roundoff of nextafter, as noise sees it; an in-place call must give its result."""
+    told.run.result.stdout.fnmatch_lines_random(
+        [
+            *(f"FAILED test_own_class.py::test_{name}*" for name in ("no_op", "replaced")),
+            "PASSED test_in_place.py::test_right*",
+            *(f"FAILED test_in_place.py::test_{name}*" for name in ("copied", "wrong")),
+            "FAILED test_failure.py::test_gelu - all times 1.0*",
+            "test_two_dumps.py::test_mine[[]rank0/dump.json-Torch.neg.0[]] PASSED*",
+        ]
+    )
+    kinds = {name: {row["kind"] for row in told.of(name).rows} for name in ("no_kernel", "cannot_run")}
+    assert kinds == {"no_kernel": {"unsupported by the device"}, "cannot_run": {"outside the allow-list"}}
 
 
 def test_the_printed_command_fails_again(told: Suite) -> None:
@@ -425,7 +405,7 @@ def test_tensors_depend_on_the_test_the_order_and_the_seed_alone(told: Suite, ot
     assert len({*first.split(), *second.split(), *other.split()}) == 9
 
 
-def test_a_marked_test_runs_once_a_record(told: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_marked_test_runs_once_a_record(told: Suite) -> None:
     ids = [f"test_marked.py::test_mine[{record}{dtype}]" for record in ("Functional.relu.0", "Functional.linear.0")
            for dtype in ("", "-float16")]  # fmt: skip
     lines = [line.partition(" ") for line in told.run.result.outlines if line.startswith("test_marked.py")]
