@@ -108,7 +108,7 @@ class NoticeItem(pytest.Item):
     @cached_property
     def location(self) -> tuple[str, int | None, str]:
         """pytest's own, which looks at a path anew for each item: a dump's items have few."""
-        file, line, title = self.reportinfo()
+        file, line, title = self.shown_place()
         shown = self.probe.shown_paths
         if file not in shown:
             shown[file] = super().location[0]
@@ -169,7 +169,7 @@ class NoticeItem(pytest.Item):
         shown = excinfo.getrepr(style="value")
         if shown.reprcrash is not None:
             path, line, _ = self.reportinfo()
-            shown.reprcrash.path, shown.reprcrash.lineno = str(path), (line or 0) + 1
+            shown.reprcrash.path, shown.reprcrash.lineno = str(path), line + 1
             shown.reprcrash.message = getattr(excinfo.value, "reason", first_line(excinfo.value))
         return shown
 
@@ -186,7 +186,7 @@ class NoticeItem(pytest.Item):
         # It was skipped by us.
         if self.verdict is not None and report.skipped and not hasattr(report, "wasxfail"):
             path, line, _ = self.reportinfo()
-            report.longrepr = (str(path), (line or 0) + 1, f"Skipped: {self.displayed_reason(self.verdict)}")
+            report.longrepr = (str(path), line + 1, f"Skipped: {self.displayed_reason(self.verdict)}")
         found = self._result(self.verdict or _unjudged(report, call), call.duration)
         outcome = carry(report, [found], "" if self.judged is None else self.judged.message)
         self.user_properties = [*junit.other_properties(self.user_properties), *junit.properties(outcome)]
@@ -211,7 +211,12 @@ class NoticeItem(pytest.Item):
     def result(self, verdict: Verdict, duration: float) -> Result:
         return Result.of(verdict, self.portable_id, api="", direction="", dtype="", device="", duration=duration)
 
-    def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:
+    def reportinfo(self) -> tuple[PathLike[str] | str, int, str]:
+        """pytest takes an item that a mark skips for one that has a line."""
+        path, line, title = self.shown_place()
+        return path, line or 0, title
+
+    def shown_place(self) -> tuple[PathLike[str] | str, int | None, str]:
         return printable_line(str(self.dump_path)), None, self.name
 
     @property
@@ -323,7 +328,7 @@ class ProbeItem(NoticeItem):
             initialises=self.initialises,
         )
 
-    def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:
+    def shown_place(self) -> tuple[PathLike[str] | str, int | None, str]:
         """The line of the user's script that made the call, where the dump knows it.
 
         pytest writes `::` for the dots of a title that ends the node id: hence the space behind it.

@@ -7,6 +7,7 @@ here once.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -33,6 +34,7 @@ if not frameworks.unavailable("paddle"):  # it cannot be imported a second time 
 
 Entries: TypeAlias = "Mapping[str, Any]"
 DumpMaker: TypeAlias = "Callable[..., Path]"
+Probed: TypeAlias = "Callable[..., Ran]"
 
 USER_SCRIPT = "/home/user/train.py"
 
@@ -125,6 +127,20 @@ def written(file: Path, data: Entries | None = None, **header: Any) -> Path:
     stack = {"Functional.relu.0.forward": [frame]}
     file.with_name("stack.json").write_text(json.dumps(stack), encoding="utf-8")
     return file
+
+
+@pytest.fixture
+def probed(pytester: pytest.Pytester, make_dump: DumpMaker) -> Probed:
+    """Runs pytest on dump.json with these entries, under this conftest; what it writes lies in out/."""
+
+    def run(*args: str, data: Entries | None = None, conftest: str = "") -> Ran:
+        make_dump(data=data)
+        if conftest:
+            pytester.makeconftest(conftest)
+        shutil.rmtree("out", ignore_errors=True)
+        return Ran(pytester.runpytest("--probe-dump=dump.json", "--probe-out=out", *args), pytester.path)
+
+    return run
 
 
 @pytest.fixture

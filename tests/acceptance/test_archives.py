@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ import torch
 
 from pytest_probe.cli import main
 from tests.acceptance.conftest import DumpMaker, entries, forward, tensor
+from tests.support.other_plugins import Ran
 from tests.support.running import collected, refusal
 
 RELU, ARGMAX = "Functional.relu.0.forward", "Torch.argmax.0.forward"
@@ -24,6 +25,9 @@ STORED = {
     RELU: forward({**tensor(2, 3), "data_name": "x.pt"}, output=tensor(2, 3)),
     "Functional.gelu.0.forward": forward({**tensor(2, 3), "data_name": "x.npy"}, output=tensor(2, 3)),
 }
+
+
+OUT = ("--probe-out=out", "--probe-inputs=stored")
 
 
 @pytest.fixture
@@ -46,32 +50,24 @@ def packed(folder: Path) -> Path:
     return made
 
 
-def results(pytester: pytest.Pytester) -> dict[str, dict[str, object]]:
-    lines = (pytester.path / "out/results.jsonl").read_text().splitlines()
-    shutil.rmtree(pytester.path / "out")
-    return {found["id"]: found for found in map(json.loads, lines)}
-
-
 def test_an_archive_gives_the_results_of_its_folder(pytester: pytest.Pytester, folder: Path) -> None:
     """With the same portable ids, digests, stored tensors and numbers; nothing is unpacked."""
-    args = ("--probe-out=out", "--probe-inputs=stored")
-    pytester.runpytest("--probe-dump=run", *args).assert_outcomes(passed=4)
-    run = json.loads((pytester.path / "out/run.json").read_text())
-    whole = results(pytester)
-    path = packed(folder)
+
+    def run(*args: str) -> tuple[Any, Any]:
+        found = Ran(pytester.runpytest(*args, *OUT, "-v", "-p", "no:cacheprovider"), pytester.path)
+        found.result.assert_outcomes(passed=4)
+        results = {row["id"]: (row["verdict"], row["outputs"]) for row in found.rows}
+        digests = [dump["digest"] for dump in found.run["dumps"]]
+        shutil.rmtree("out")
+        lines = [f"{args[0][13:]}*::step{step}/rank0/dump.json::{call} PASSED*" for step in (0, 1) for call in STORED]
+        if "zip" in args[0]:
+            found.result.stdout.fnmatch_lines_random(lines)
+        return results, digests
+
+    whole = run("--probe-dump=run")
+    packed(folder)
     before = sorted(pytester.path.rglob("*"))
-    result = pytester.runpytest("--probe-dump=run.zip", *args, "-v", "-p", "no:cacheprovider")
-    result.assert_outcomes(passed=4)
-    result.stdout.fnmatch_lines_random(
-        [f"run.zip::step{step}/rank0/dump.json::{call} PASSED*" for step in (0, 1) for call in STORED]
-    )
-    again = json.loads((pytester.path / "out/run.json").read_text())
-    assert [dump["digest"] for dump in again["dumps"]] == [dump["digest"] for dump in run["dumps"]]
-    of_archive = results(pytester)
-    assert {key: (found["verdict"], found["outputs"]) for key, found in of_archive.items()} == {
-        key: (found["verdict"], found["outputs"]) for key, found in whole.items()
-    }
-    assert path.exists()
+    assert run("--probe-dump=run.zip") == whole
     assert sorted(pytester.path.rglob("*")) == before
 
 
@@ -80,11 +76,11 @@ def test_with_workers_of_which_one_dies(pytester: pytest.Pytester, folder: Path)
         "import os\ndef pytest_runtest_call(item):\n    'step1' in item.nodeid and 'relu' in item.name and os._exit(1)"
     )
     packed(folder)
-    result = pytester.runpytest("--probe-dump=run.zip", "-n1", "--probe-out=out", "--probe-inputs=stored")
-    result.assert_outcomes(passed=3, failed=1)
+    found = Ran(pytester.runpytest("--probe-dump=run.zip", "-n1", *OUT), pytester.path)
+    found.result.assert_outcomes(passed=3, failed=1)
     command = f"to reproduce: pytest 'run.zip::step1/rank0/dump.json::{RELU}' --probe-inputs=stored"
-    result.stdout.fnmatch_lines([command])
-    assert results(pytester)[f"step1/rank0/dump.json::{RELU}"]["verdict"] == "error"
+    found.result.stdout.fnmatch_lines([command])
+    assert [row["id"] for row in found.rows if row["verdict"] == "error"] == [f"step1/rank0/dump.json::{RELU}"]
     assert list((pytester.path / "temp").iterdir()) == []
 
 
@@ -96,8 +92,7 @@ def test_ids_select_rerun_and_reproduce(pytester: pytest.Pytester, folder: Path)
     name = f"run.zip::step1/rank0/dump.json::{RELU}"
     result.stdout.fnmatch_lines([f"to reproduce: pytest '{name}'", f"FAILED {name}*"])
     pytester.runpytest("--probe-dump=run.zip", "--lf").assert_outcomes(failed=2, deselected=2)
-    pytester.runpytest("--probe-dump=run.zip", "--nf").assert_outcomes(passed=2, failed=2)
-    pytester.runpytest(name).assert_outcomes(failed=1)
+    assert collected(pytester, name) == [name]
     assert len(collected(pytester, "run.zip")) == 4
     assert len(collected(pytester, "--probe-dump=run.zip/step1")) == 2
 
@@ -168,7 +163,6 @@ LEADS_OUT = "the archive holds the name '*', which leads out of it or cannot be 
 UNUSABLE: dict[str, tuple[Callable[[Path], object], str]] = {
     "up.zip": (lambda path: zipped(path, "../dump.json", b"{}"), LEADS_OUT),
     "escape.zip": (lambda path: zipped(path, "\x1b[31m/dump.json", b"{}"), LEADS_OUT),
-    "root.zip": (lambda path: zipped(path, "/tmp/dump.json", b"{}"), LEADS_OUT),
     "back.zip": (lambda path: zipped(path, "..\\dump.json", b"{}"), LEADS_OUT),
     "none.zip": (
         lambda path: zipped(path, "x.txt", b"{}"),

@@ -1,14 +1,15 @@
-"""`pytest-probe show`."""
+"""The commands: what `pytest-probe show` lists, and what none of them takes."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from unittest.mock import MagicMock
 
 import pytest
 
 from pytest_probe.cli import main
-from tests.acceptance.conftest import NAMES, DumpMaker
+from tests.acceptance.conftest import NAMES, DumpMaker, entries
 
 
 def test_show_lists_records_with_dtype_and_elements(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,6 +33,7 @@ def test_show_lists_records_with_dtype_and_elements(make_dump: DumpMaker, capsys
         (["--api=linear"], NAMES[2:4]),
         (["--probe-api=torch.*", "--direction=forward"], NAMES[4:]),
         (["--skip-api=Functional.*"], NAMES[4:]),
+        (["--api=Functional.realu", "--skip-api=linear"], []),
         (["--dtype=bfloat16", "--api=relu"], [f"{name}[bfloat16]" for name in NAMES[:2]]),
     ],
 )
@@ -39,23 +41,34 @@ def test_show_lists_the_selected_records_only(
     make_dump: DumpMaker, capsys: pytest.CaptureFixture[str], args: list[str], expected: list[str]
 ) -> None:
     assert main(["show", *args, str(make_dump())]) == 0
-    shown = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ") and "." in line]
-    assert shown == expected
+    printed = capsys.readouterr()
+    assert [line.split()[0] for line in printed.out.splitlines() if line.startswith("  ") and "." in line] == expected
+    misspelt = "Functional.realu matches no record; did you mean Functional.relu?\n"
+    assert printed.err == (misspelt if "--api=Functional.realu" in args else "")
 
 
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["no.json"], "no.json: there is no such file or folder"),
-        (["--direction=up", "."], "--direction: 'up' cannot be used; give one of both, forward, backward"),
-        (["empty.json"], "empty.json"),
+        (["show", "no.json"], "no.json: there is no such file or folder"),
+        (["show", "--direction=up", "."], "--direction: 'up' cannot be used; give one of both, forward, backward"),
+        (["show", "empty.json"], "empty.json"),
+        (["show", "dump.json", "--driection=both"], "(did you mean --direction?)"),
+        (["show", "dump.json", "--dtype=flaot16"], "(did you mean float16?)"),
+        (
+            ["sho"],
+            "COMMAND: 'sho' cannot be used; give one of show, doctor, compare, capture, time, baseline, merge, report, "
+            "history (did you mean show?)",
+        ),
+        (["compare", "a", "b", "-o", "c", "--standrd=msprobe"], "'--standrd=msprobe' cannot be used; "),
+        (["compare", "a", "b", "-o", "c", "--standrd=msprobe"], "(did you mean --standard?)"),
     ],
 )
 def test_errors_exit_with_2(
     pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str], args: list[str], message: str
 ) -> None:
     (pytester.path / "empty.json").touch()
-    assert main(["show", *args]) == 2
+    assert main(args) == 2
     assert message in capsys.readouterr().err
 
 
@@ -75,9 +88,29 @@ def test_help_of_show_says_that_nothing_runs(capsys: pytest.CaptureFixture[str])
     assert "Nothing is run, and no conftest.py is read" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.slow
-def test_the_package_is_the_command() -> None:
-    found = subprocess.run(
-        [sys.executable, "-m", "pytest_probe", "--version"], capture_output=True, text=True, check=True
-    )
-    assert found.stdout.startswith("pytest-probe ")
+def test_show_begins_with_what_computes(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
+    relu, linear = (entries()[f"Functional.{api}.0.forward"] for api in ("relu", "linear"))
+    data = {"Torch.clone": relu, "Tensor.zero_": relu, "Functional.relu": relu, "Functional.linear": linear}
+    assert main(["show", str(make_dump(data={f"{api}.0.forward": each for api, each in data.items()}))]) == 0
+    shown = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line]
+    assert [name.rpartition(".0.")[0] for name in shown if name.endswith(".forward")] == [
+        "Functional.relu", "Functional.linear", "Torch.clone", "Tensor.zero_",
+    ]  # fmt: skip
+
+
+def test_a_shell_that_asks_gets_the_commands_and_nobody_else_needs_argcomplete(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argcomplete = MagicMock()
+    argcomplete.autocomplete.side_effect = SystemExit(0)
+    monkeypatch.setitem(sys.modules, "argcomplete", argcomplete)
+    monkeypatch.setenv("_ARGCOMPLETE", "1")
+    with pytest.raises(SystemExit):
+        main([])
+    (parser,) = argcomplete.autocomplete.call_args.args
+    assert "capture" in parser.format_help()
+    monkeypatch.setitem(sys.modules, "argcomplete", None)
+    monkeypatch.delenv("_ARGCOMPLETE")
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert "pytest-probe" in capsys.readouterr().out

@@ -31,7 +31,7 @@ CONFTEST = """
 
     def until_both_workers(event):
         MEMORY.note(f"{{event}} of {{os.getpid()}}")
-        until = time.time() + 60
+        until = time.time() + 240
         while os.environ.get("PYTEST_XDIST_WORKER_COUNT") == "2" and time.time() < until:
             time.sleep(0.01)
             if len({{seen for seen in MEMORY.events() if seen.startswith(event)}}) == 2:
@@ -119,7 +119,7 @@ def test_a_case_runs_again_and_is_too_large_then(
     make_dump(data=data())
     memory = pytester.path / "memory.txt"
     pytester.makeconftest(CONFTEST.format(root=str(ROOT), file=str(memory)))
-    pytester.runpytest("--probe-dump=dump.json", "--probe-device=hpu", "--probe-out=out", "--probe-timeout=30", *how)
+    pytester.runpytest("--probe-dump=dump.json", "--probe-device=hpu", "--probe-out=out", "--probe-timeout=300", *how)
     found = results(pytester)
     assert found == {name: FOUND[f"{name.split('.')[1]}.{name.split('.')[-1]}"] for name in data()}
     events = [line for line in memory.read_text().splitlines() if not line.startswith("bytes")]

@@ -78,13 +78,6 @@ def test_a_capture_that_the_disk_does_not_take(pytester: pytest.Pytester) -> Non
         json.loads(dump.read_text())
 
 
-def test_a_capture_into_a_folder_below_a_file_is_refused(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("import torch\ndef test_one(): torch.ones(2)")
-    (pytester.path / "file").touch()
-    refused = "--probe-capture: '*file/out' cannot be used; give a folder that can be written: *file: Not a *"
-    refusal(pytester, "--probe-capture=file/out").fnmatch_lines([refused])
-
-
 HOLDER = """
 import sys
 from pytest_probe.system.files import try_lock
@@ -97,20 +90,14 @@ sys.stdin.read()
 def test_a_second_run_in_a_folder_in_use_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump(data={"Torch.argmax.0.forward": ARGMAX})
     file = pytester.mkdir("out") / "results.jsonl"
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "True\n"
+    command = [sys.executable, "-c", HOLDER, str(file)]
     args = ("--probe-dump=dump.json", "--probe-out=out")
-    refusal(pytester, *args).fnmatch_lines(["--probe-out: '*out' cannot be used; another run writes there; *"])
-    holder.kill()
-    holder.communicate()
-    assert pytester.runpytest(*args).ret == 0
-
-
-def test_a_run_locks_its_results_until_it_ends(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump(data={"Torch.argmax.0.forward": ARGMAX})
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "True\n"
+        refusal(pytester, *args).fnmatch_lines(["--probe-out: '*out' cannot be used; another run writes there; *"])
+        holder.kill()
+    # A run locks its results until it ends.
     pytester.makeconftest(
         """
         from pytest_probe.system.files import try_lock
@@ -120,6 +107,6 @@ def test_a_run_locks_its_results_until_it_ends(pytester: pytest.Pytester, make_d
                 assert not try_lock(file)
         """
     )
-    assert pytester.runpytest("--probe-dump=dump.json", "--probe-out=out").ret == 0
-    with (pytester.path / "out/results.jsonl").open("ab") as file:
-        assert try_lock(file)
+    assert pytester.runpytest(*args).ret == 0
+    with file.open("ab") as results:
+        assert try_lock(results)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import NAMES, SHOWN, DumpMaker
+from tests.acceptance.conftest import NAMES, SHOWN, DumpMaker, Probed
 from tests.support.other_plugins import Ran
 from tests.support.running import refusal
-
-
-def results(pytester: pytest.Pytester) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
 
 
 def test_a_run_writes_its_results_run_and_junit_files(planted_run: Ran) -> None:
@@ -25,12 +19,17 @@ def test_a_run_writes_its_results_run_and_junit_files(planted_run: Ran) -> None:
 
 
 @pytest.mark.usefixtures("planted")
-def test_two_workers_write_and_report_as_one(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    everything_is_written(Ran(pytester.runpytest(*SHOWN, "-n2"), pytester.path))
+def test_two_workers_write_and_report_as_one(probed: Probed) -> None:
+    """A warning is reported as warned; what is saved is asked for."""
+    found = probed(*SHOWN[1:], "-n2", "-v", "--probe-save=failing")
+    everything_is_written(found, "saved")
+    found.result.stdout.fnmatch_lines(["*WARNED *linear.0.forward*"])
+    found.result.stdout.fnmatch_lines(["warnings:", "  *::*linear.0.forward", "    *max ULP 4096"])
+    found.result.stdout.no_fnmatch_line("*imprecise*")
+    assert saved(found, "saved in {}/Functional.relu.0.forward.pt") == NAMES[:2]
 
 
-def everything_is_written(run: Ran) -> None:
+def everything_is_written(run: Ran, *more: str) -> None:
     run.result.stdout.fnmatch_lines(
         [
             "probe: dump.json: 4 records (pytorch, statistics, L1); no items: 1 Module entry",
@@ -39,11 +38,11 @@ def everything_is_written(run: Ran) -> None:
             "*2 failed, 2 passed, 1 skipped, 1 warned*",
         ]
     )
-    results_and_run_are_whole(run)
+    results_and_run_are_whole(run, *more)
     junit_is_whole(run.folder / "junit.xml")
 
 
-def results_and_run_are_whole(ran: Ran) -> None:
+def results_and_run_are_whole(ran: Ran, *more: str) -> None:
     found = sorted(ran.rows, key=lambda result: NAMES.index(result["id"].partition("::")[2]))
     assert [result["id"] for result in found] == [f"dump.json::{name}" for name in NAMES]
     assert [result["verdict"] for result in found] == ["error", "error", "warning", "pass", "pass", "skip"]
@@ -76,14 +75,12 @@ def results_and_run_are_whole(ran: Ran) -> None:
     assert run["finished"] >= run["started"]
     names = [re.sub(r"\d{14}", "STAMP", path.name) for path in (ran.folder / "out").iterdir()]
     tables = ["accuracy_checking_details_STAMP.csv", "accuracy_checking_result_STAMP.csv", "detects.csv"]
-    assert sorted(names) == [*tables, "items.json", "results.jsonl", "run.json", "summary.md"]
+    assert sorted(names) == [*tables, "items.json", "results.jsonl", "run.json", *more, "summary.md"]
 
 
-def test_lines_are_written_as_the_worker_made_them(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_lines_are_written_as_the_worker_made_them(probed: Probed) -> None:
     """The controller neither reads a result field by field nor writes it anew: spaces stay."""
-    make_dump()
-    pytester.makeconftest(
-        """
+    conftest = """
         import pytest
 
         @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -92,10 +89,10 @@ def test_lines_are_written_as_the_worker_made_them(pytester: pytest.Pytester, ma
             if hasattr(item.config, "workerinput") and hasattr(report, "probe_results"):
                 report.probe_results = report.probe_results.replace("{", "{  ", 1)
             return report
-        """
-    )
-    pytester.runpytest("--probe-dump=dump.json", "--probe-out=out", "-n1").assert_outcomes(passed=5, skipped=1)
-    lines = (pytester.path / "out/results.jsonl").read_text().splitlines()
+    """
+    found = probed("-n1", conftest=conftest)
+    found.result.assert_outcomes(passed=5, skipped=1)
+    lines = (found.folder / "out/results.jsonl").read_text().splitlines()
     assert len(lines) == 6
     assert all(line.startswith('{  "id"') for line in lines)
 
@@ -106,7 +103,7 @@ def test_a_folder_with_results_is_refused(pytester: pytest.Pytester, healthy_run
     said.fnmatch_lines(
         ["--probe-out: '*out' * it holds results.jsonl of another run; give a new folder, *--probe-resume"]
     )
-    assert len(results(pytester)) == 6
+    assert Ran(healthy_run.result, pytester.path).rows == healthy_run.rows
 
 
 def test_nothing_is_written_unasked_or_while_collecting(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
@@ -117,32 +114,25 @@ def test_nothing_is_written_unasked_or_while_collecting(pytester: pytest.Pyteste
     assert {path.name for path in pytester.path.iterdir()} == before
 
 
-@pytest.mark.usefixtures("planted")
-@pytest.mark.parametrize(
-    ("save", "args", "saved"),
-    [
-        ("failing", [], NAMES[:2]),
-        ("failing", ["--probe-strict"], NAMES[:3]),
-        ("all", [], NAMES[:5]),
-    ],
-)
-def test_save_keeps_tensors_and_a_script_of_the_chosen_cases(
-    pytester: pytest.Pytester, make_dump: DumpMaker, save: str, args: list[str], saved: list[str]
-) -> None:
-    make_dump()
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-out=out", f"--probe-save={save}", *args)
-    folder = pytester.path / "out/saved/dump.json"
+def saved(found: Ran, said: str) -> list[str]:
+    """The cases whose tensors and script are there."""
+    folder = found.folder / "out/saved/dump.json"
+    assert said.format(folder) in found.result.stdout.str()
+    names = [name for name in NAMES if (folder / f"{name}.pt").exists()]
     assert sorted(path.name for path in folder.iterdir()) == sorted(
-        f"{name}{end}" for name in saved for end in (".pt", ".py")
+        f"{name}{end}" for name in names for end in (".pt", ".py")
     )
-    assert f"saved in {folder}/{NAMES[0]}.pt" in result.stdout.str()
+    return names
 
 
 @pytest.mark.usefixtures("planted")
-def test_junit_of_family_xunit1_has_the_properties(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    pytester.runpytest("--probe-dump=dump.json", "--junitxml=junit.xml", "-o", "junit_family=xunit1")
-    junit_is_whole(pytester.path / "junit.xml")
+def test_save_keeps_the_chosen_cases_and_junit_of_family_xunit1_the_properties(probed: Probed) -> None:
+    """Where warnings fail they are kept as failures are."""
+    found = probed("--probe-save=failing", "--probe-strict", "--probe-api=linear")
+    assert saved(found, "saved in {}/Functional.linear.0.forward.pt") == NAMES[2:3]
+    found = probed("--probe-save=all", "--junitxml=junit.xml", "-o", "junit_family=xunit1")
+    assert saved(found, "saved in {}/Functional.relu.0.forward.pt") == NAMES[:5]
+    junit_is_whole(found.folder / "junit.xml")
 
 
 def junit_is_whole(file: Path) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from textwrap import dedent
 from xml.etree import ElementTree
 
 import pytest
 
-from tests.acceptance.conftest import DumpMaker, entries, written
-from tests.support.running import refusal
+from tests.acceptance.conftest import entries, written
+from tests.support.running import collected, ran
 from tests.support.suites import Suite, suite
 
 pytestmark = pytest.mark.compat
@@ -110,38 +112,6 @@ TEXTS = {
         with pathlib.Path("drawn").open("a") as file:
             print(*(round(each.float()[0].item(), 4) for each in tensors), file=file)
     """,
-    "ranges": """
-    def test_tensors(probe):
-        x = probe.tensor((2, 50), torch.float16, low=-3, high=5)
-        assert (x.shape, x.dtype, x.min().item(), x.max().item()) == ((2, 50), torch.float16, -3, 5)
-        index = probe.tensor((200,), "int32", low=2, high=4)
-        assert (index.dtype, set(index.tolist())) == (torch.int32, {2, 3, 4})
-        assert probe.tensor((10,), torch.bool).sum() == 5
-        assert probe.tensor((), "complex64").shape == ()
-        assert abs(probe.tensor((10_000,)).std().item() - 1) < 0.03
-        assert probe.device == "cpu"
-
-    refused = {"dtype": "float31"}, {"low": 1}, {"low": 2, "high": 1}, {"low": float("nan"), "high": 1}
-
-    @pytest.mark.parametrize("kwargs", refused)
-    def test_refused(probe, kwargs):
-        probe.tensor((3,), **kwargs)
-    """,
-    "layouts": """
-    layouts = torch.t, lambda x: x[:, ::2], lambda x: x[:1].expand(6, 8), lambda x: x[1:, 1:]
-
-    @pytest.mark.parametrize("change", layouts)
-    def test_strides(probe, change):
-        x = change(probe.tensor((6, 8)))
-        seen = []
-
-        def mine(y):
-            seen.append((y.stride(), y.shape))
-            return y * 2
-
-        probe.check(mine, reference=lambda y: y * 2, inputs=[x], backward=True)
-        assert seen == [(x.stride(), x.shape)]
-    """,
     "nested": """
     def mine(parts, out, scale=1.0, dtype=None, device=None):
         assert (dtype, device.type) == (torch.float32, "cpu")
@@ -221,26 +191,22 @@ TEXTS = {
     def test_wrong(probe_case):
         probe_case.check(probe_case.args[0].mul_(2).relu_())
     """,
-    "plain": """
+    "warned": """
+    def warned(x):
+        return my_gelu(x)
+
     def test_before(): pass
 
     def test_gelu(probe):
-        probe.check(my_gelu, reference=gelu, inputs=[probe.tensor((4, 4))])
+        probe.check(warned, reference=gelu, inputs=[probe.tensor((4, 4))])
+    """,
+    "again": """
+    @pytest.mark.parametrize("name", ["a b"])
+    def test_gelu(probe, name):
+        probe.check(bad_gelu, reference=gelu, inputs=[probe.tensor((8, 8))])
     """,
     "empty": "def test_gelu(probe): probe.tensor((3,))",
 }
-# A check of what cannot be compared, and why.
-INCOMPARABLE = [
-    ("my_gelu, reference=lambda x: x + {}", "*the reference raised TypeError: *"),
-    (
-        "my_gelu, reference=lambda x: torch.from_numpy(x.numpy().astype('f'))",
-        "*gave output.0 as float32 where its *",
-    ),
-    ("print, reference=lambda x: None", "*the reference returns nothing and changes no argument: *"),
-    ("lambda x: my_gelu(x).detach(), reference=gelu, backward=True", "*no output of the device can be diff*"),
-    ("lambda x: my_gelu(x)[:2], reference=gelu", "*shape [[]2, 4[]], the reference has *"),
-    ("lambda x: my_gelu(x.add_(1)), reference=lambda x: gelu(x + 1)", "*the device changed this argument; *"),
-]
 # A mark that cannot be used, and why.
 UNUSABLE = [
     ("dump='none.json'", "*pytest.mark.probe: dump: 'none.json' cannot be used; there is no such file*"),
@@ -254,40 +220,43 @@ UNUSABLE = [
     ("dump='cut.json'", "*cut.json*"),
 ]
 RELU = entries()["Functional.relu.0.forward"]
-SEED = ("--probe-seed=3", "--probe-device=cpu")
+WARNED = """
+    from msgspec.structs import replace
+
+    def pytest_probe_verdict(case, verdict):
+        if "warned" in case.record.name:
+            return replace(verdict, verdict="warning", reason="by decree")
+"""
 
 
-def write_dumps(folder: Path) -> None:
+def run(folder: Path, texts: Mapping[str, str], *args: str) -> Suite:
     for name in ("dump.json", "data/dump.json"):
         written(folder / name)
     written(folder / "in_place.json", {"Tensor.relu_.0.forward": RELU})
     written(folder / "load.json", {"Torch.load.0.forward": entries()["Torch.load.0.forward"]})
-    for rank in ("rank0", "rank1"):
-        written(folder / f"dumps/{rank}/dump.json", {"Torch.neg.0.forward": RELU})
+    for name in ("dumps/rank0", "dumps/rank1", "another"):
+        written(folder / f"{name}/dump.json", {"Torch.neg.0.forward": RELU})
     (folder / "cut.json").write_text((folder / "dump.json").read_text()[:-100])
+    return suite(folder, GELU, texts, "--probe-device=cpu", *args, conftest=WARNED)
 
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Suite:
-    folder = tmp_path_factory.mktemp("fixtures")
-    write_dumps(folder)
-    incomparable = {
-        f"incomparable_{number}": f"\ndef test_gelu(probe): probe.check({check}, inputs=[probe.tensor((4, 4))])\n"
-        for number, (check, _) in enumerate(INCOMPARABLE)
-    }
     unusable = {
         f"unusable_{number}": f"\n@pytest.mark.probe({mark})\ndef test_mine(probe_case): pass\n"
         for number, (mark, _) in enumerate(UNUSABLE)
     }
-    args = (*SEED, "-vv", "-rA", "--probe-save=failing", "--continue-on-collection-errors")
-    return suite(folder, GELU, {**TEXTS, **incomparable, **unusable}, *args)
+    args = ("--probe-seed=3", "-vv", "-rA", "--probe-save=failing", "--continue-on-collection-errors")
+    beside = (".", "--probe-dump=another/dump.json")  # its items run with the tests
+    return run(tmp_path_factory.mktemp("fixtures"), {**TEXTS, **unusable}, *args, *beside)
 
 
-def run(pytester: pytest.Pytester, name: str, *args: str) -> pytest.RunResult:
-    """A run of one of the files alone."""
-    write_dumps(pytester.path)
-    pytester.makepyfile(test_mine=dedent(GELU) + "\n" + dedent(TEXTS[name]))
-    return pytester.runpytest("-p", "no:cacheprovider", *args)
+@pytest.fixture(scope="module")
+def otherwise(tmp_path_factory: pytest.TempPathFactory) -> Suite:
+    """The same tests with other options, in a worker."""
+    texts = {name: TEXTS[name] for name in ("classes", "shown", "warned", "drawn")}
+    args = ("--probe-standard=exact", "--full-trace", "--probe-strict", "--probe-seed=1", "-n1")
+    return run(tmp_path_factory.mktemp("otherwise"), texts, *args)
 
 
 @pytest.mark.parametrize(
@@ -299,8 +268,6 @@ def run(pytester: pytest.Pytester, name: str, *args: str) -> pytest.RunResult:
         ("no_kernel", {"skipped": 1}),
         ("classes", {"failed": 1, "passed": 2}),
         ("own_class", {"failed": 2, "passed": 2}),
-        ("ranges", {"passed": 1, "failed": 4}),
-        ("layouts", {"passed": 4}),
         ("nested", {"passed": 1}),
         ("marked", {"passed": 4}),
         ("gradients", {"passed": 4, "failed": 2}),
@@ -309,6 +276,7 @@ def run(pytester: pytest.Pytester, name: str, *args: str) -> pytest.RunResult:
         ("cannot_run", {"skipped": 1}),
         ("two_dumps", {"passed": 2}),
         ("shown", {"failed": 4}),
+        ("warned", {"passed": 2}),
     ],
 )
 def test_tests_end_as_their_checks_do(told: Suite, name: str, outcomes: dict[str, int]) -> None:
@@ -321,60 +289,6 @@ def test_a_healthy_function_passes_forward_and_backward(told: Suite) -> None:
         ("backward", "pass"),
     ]
     told.run.result.stdout.fnmatch_lines(["* cases, * pass*"])
-
-
-def test_a_failure_shows_the_items_text_and_the_users_line(told: Suite) -> None:
-    found = told.of("failure")
-    found.shows(
-        ">       probe.check(bad_gelu, *",
-        "E       CheckFailed: bad_gelu.1.forward in bfloat16 on cpu: error",
-        "E       output.0 [[]64, 32[]] bfloat16: error (noise): off by 0.0*, allowed 0.00*",
-        "E         index  *",
-        "E         input.0  [[]64, 32[]]  bfloat16  *",
-        "E       bad_gelu.1.backward in bfloat16 on cpu: error",
-        "E       to reproduce: pytest 'test_failure.py::test_gelu' --probe-device=cpu --probe-seed=3",
-    )
-    found.shows_not("*pytest_probe/*")
-    found.shows_not("E*not reached*")
-    told.run.result.stdout.fnmatch_lines(["FAILED test_failure.py::test_gelu - all times 1.0*"])
-
-
-def test_the_printed_command_fails_again(pytester: pytest.Pytester) -> None:
-    text = """
-    @pytest.mark.parametrize("name", ["a b", "c"])
-    def test_gelu(probe, name):
-        probe.check(bad_gelu, reference=gelu, inputs=[probe.tensor((8, 8))])
-    """
-    pytester.makepyfile(test_mine=dedent(GELU) + dedent(text))
-    result = pytester.runpytest("-p", "no:cacheprovider", "--probe-seed=3")
-    commands = re.findall(r"to reproduce: pytest (.*)", result.stdout.str())
-    assert len(commands) == 2
-    for command in commands:
-        pytester.runpytest(*shlex.split(command)).assert_outcomes(failed=1)
-
-
-def test_an_exception_of_the_function_is_shown_where_it_was_raised(told: Suite) -> None:
-    found = told.of("broken")
-    found.shows(
-        '>       raise KeyError("block size")',
-        "E       CheckFailed: broken.0.forward on cpu: error",
-        "E       cpu raised KeyError: *",
-    )
-    found.shows_not("*torch_calls.py*")
-    found.shows_not("*broken.0.backward*")
-
-
-@pytest.mark.parametrize("number", range(len(INCOMPARABLE)))
-def test_a_check_of_outputs_that_cannot_be_compared_fails(told: Suite, number: int) -> None:
-    found = told.of(f"incomparable_{number}")
-    assert found.outcomes == {"failed": 1}
-    found.shows(INCOMPARABLE[number][1])
-
-
-def test_no_kernel_on_the_device_skips(told: Suite) -> None:
-    assert [(row["verdict"], row["kind"]) for row in told.of("no_kernel").rows] == [
-        ("skip", "unsupported by the device")
-    ]
 
 
 def test_checks_are_in_results_and_junit_properties(told: Suite) -> None:
@@ -395,63 +309,6 @@ def test_checks_are_in_results_and_junit_properties(told: Suite) -> None:
     assert told.run.run["devices"][0]["framework"] == "torch"
 
 
-WARNING = """
-    from msgspec.structs import replace
-
-    def pytest_probe_verdict(case, verdict):
-        return replace(verdict, verdict="warning", reason="by decree")
-"""
-
-
-def test_a_warning_has_its_letter_and_fails_if_strict(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest(WARNING)
-    for workers in ("-n0", "-n1"):
-        result = run(pytester, "plain", workers)
-        result.stdout.fnmatch_lines(["1 case, 1 warning", "*1 passed, 1 warned*"])
-        result.stdout.no_fnmatch_line("*did not run*")
-    run(pytester, "plain", "--probe-strict", "-n1").assert_outcomes(failed=1, passed=1)
-
-
-def test_the_standard_of_the_run_judges(pytester: pytest.Pytester) -> None:
-    result = run(pytester, "classes", "--probe-standard=exact")
-    result.assert_outcomes(failed=2, passed=1)
-    result.stdout.fnmatch_lines(["*error (exact)*"])
-
-
-def test_a_reference_of_torchs_own_has_its_class(told: Suite) -> None:
-    """A no-op errs by less than a roundoff of nextafter, as noise sees it."""
-    shown = [f"FAILED test_own_class.py::test_{name}*" for name in ("no_op", "replaced")]
-    told.run.result.stdout.fnmatch_lines_random(shown)
-
-
-def test_tensors_depend_on_the_test_the_order_and_the_seed_alone(pytester: pytest.Pytester) -> None:
-    run(pytester, "drawn").assert_outcomes(passed=2)
-    run(pytester, "drawn", "-k", "2").assert_outcomes(passed=1)
-    run(pytester, "drawn", "--probe-seed=1").assert_outcomes(passed=2)
-    first, second, alone, other, _ = (pytester.path / "drawn").read_text().splitlines()
-    assert alone == second
-    assert len({*first.split(), *second.split(), *other.split()}) == 9
-
-
-def test_the_fixture_says_what_it_refuses(told: Suite) -> None:
-    found = told.of("ranges")
-    found.shows("*probe.tensor: dtype: 'float31' cannot be used; give one of float64, *did you mean float*")
-    found.shows("*probe.tensor: low, high: (1, None) cannot be used; give both, *")
-    found.shows_not("*checks.py*")
-
-
-def test_a_marked_test_runs_once_a_record(told: Suite, pytester: pytest.Pytester) -> None:
-    told.run.result.stdout.fnmatch_lines(
-        [
-            "test_marked.py::test_mine[[]Functional.relu.0[]] PASSED*",
-            "test_marked.py::test_mine[[]Functional.relu.0-float16[]] PASSED*",
-            "test_marked.py::test_mine[[]Functional.linear.0[]] PASSED*",
-            "test_marked.py::test_mine[[]Functional.linear.0-float16[]] PASSED*",
-        ]
-    )
-    run(pytester, "marked", "-m", "probe(api='linear')", "-n1").assert_outcomes(passed=2)
-
-
 def test_gradients_of_a_marked_test(told: Suite) -> None:
     found = sorted((row["api"], row["direction"], row["verdict"]) for row in told.of("gradients").rows)
     assert found == [
@@ -468,69 +325,122 @@ def test_gradients_of_a_marked_test(told: Suite) -> None:
     ]
 
 
-def test_a_check_of_an_in_place_record_must_give_its_result(told: Suite) -> None:
-    shown = [
-        "PASSED test_in_place.py::test_right*",
-        *(f"FAILED test_in_place.py::test_{x}*" for x in ("copied", "wrong")),
-    ]
-    told.run.result.stdout.fnmatch_lines_random(shown)
+# What the failures of a file say, and what they do not.
+SHOWN: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "failure": (
+        (
+            ">       probe.check(bad_gelu, *",
+            "E       CheckFailed: bad_gelu.1.forward in bfloat16 on cpu: error",
+            "E       output.0 [[]64, 32[]] bfloat16: error (noise): off by 0.0*, allowed 0.00*",
+            "E         index  *",
+            "E         input.0  [[]64, 32[]]  bfloat16  *",
+            "E       bad_gelu.1.backward in bfloat16 on cpu: error",
+            "E       to reproduce: pytest 'test_failure.py::test_gelu' --probe-device=cpu --probe-seed=3",
+        ),
+        ("*pytest_probe/*", "E*not reached*"),
+    ),
+    "broken": (
+        (
+            '>       raise KeyError("block size")',
+            "E       CheckFailed: broken.0.forward on cpu: error",
+            "E       cpu raised KeyError: *",
+        ),
+        ("*torch_calls.py*", "*broken.0.backward*"),
+    ),
+    "detached": (("E*no output of the device can be differentiated*",), ()),
+    "cannot_run": (("*load.json: Torch.load.0.forward: Torch.load: torch.load is not *",), ()),
+    "unmarked": (("*the test needs @pytest.mark.probe(dump=*",), ()),
+    "unused": (("*test_mine is marked probe but takes no probe_case*",), ()),
+    **{f"unusable_{number}": ((reason,), ("*Traceback*",)) for number, (_, reason) in enumerate(UNUSABLE)},
+}
 
 
-def test_a_detached_output_of_a_marked_test_fails(told: Suite) -> None:
-    told.of("detached").shows("E*no output of the device can be differentiated*")
+@pytest.mark.parametrize("name", SHOWN)
+def test_what_is_wrong_is_shown_where_the_user_wrote_it(told: Suite, name: str) -> None:
+    found, (shown, hidden) = told.of(name), SHOWN[name]
+    found.shows(*shown)
+    for pattern in hidden:
+        found.shows_not(pattern)
+    assert not name.startswith("unusable") or found.outcomes == {"errors": 1}
 
 
-def test_a_record_that_cannot_run_is_a_skip(told: Suite) -> None:
-    found = told.of("cannot_run")
-    assert [each["kind"] for each in found.rows] == ["outside the allow-list"]
-    found.shows("*load.json: Torch.load.0.forward: Torch.load: torch.load is not *")
+def test_each_test_of_a_file_ends_as_its_own_check_does(told: Suite) -> None:
+    """A no-op errs by less than a roundoff of nextafter, as noise sees it; an in-place call must give its result."""
+    told.run.result.stdout.fnmatch_lines_random(
+        [
+            *(f"FAILED test_own_class.py::test_{name}*" for name in ("no_op", "replaced")),
+            "PASSED test_in_place.py::test_right*",
+            *(f"FAILED test_in_place.py::test_{name}*" for name in ("copied", "wrong")),
+            "FAILED test_failure.py::test_gelu - all times 1.0*",
+            "test_two_dumps.py::test_mine[[]rank0/dump.json-Torch.neg.0[]] PASSED*",
+        ]
+    )
+    kinds = {name: {row["kind"] for row in told.of(name).rows} for name in ("no_kernel", "cannot_run")}
+    assert kinds == {"no_kernel": {"unsupported by the device"}, "cannot_run": {"outside the allow-list"}}
 
 
-def test_two_dumps_have_their_label_in_ids(told: Suite) -> None:
-    told.run.result.stdout.fnmatch_lines(["test_two_dumps.py::test_mine[[]rank0/dump.json-Torch.neg.0[]] PASSED*"])
+def test_the_printed_command_fails_again(told: Suite) -> None:
+    (command,) = re.findall(r"to reproduce: pytest ('test_again.py.*)", told.of("again").text)
+    ran(told.run.folder, *shlex.split(command)).result.assert_outcomes(failed=1)
 
 
-def test_what_is_wrong_with_a_check_is_shown_in_the_test(told: Suite, pytester: pytest.Pytester) -> None:
+def test_a_warning_has_its_letter_and_fails_if_strict(told: Suite, otherwise: Suite) -> None:
+    told.run.result.stdout.fnmatch_lines(["* 1 warning, *", "*, 1 warned*"])
+    assert otherwise.of("warned").outcomes == {"failed": 1, "passed": 1}
+    for each in (told, otherwise):
+        each.run.result.stdout.no_fnmatch_line("*did not run*")
+
+
+def test_the_standard_of_the_run_judges(otherwise: Suite) -> None:
+    assert otherwise.of("classes").outcomes == {"failed": 2, "passed": 1}
+    otherwise.of("classes").shows("*error (exact)*")
+
+
+def test_tensors_depend_on_the_test_the_order_and_the_seed_alone(told: Suite, otherwise: Suite) -> None:
+    folder = told.run.folder
+    first, second = (folder / "drawn").read_text().splitlines()
+    ran(folder, "test_drawn.py", "-k", "2", "--probe-seed=3").result.assert_outcomes(passed=1)
+    assert (folder / "drawn").read_text().splitlines()[2:] == [second]
+    other, _ = (otherwise.run.folder / "drawn").read_text().splitlines()
+    assert len({*first.split(), *second.split(), *other.split()}) == 9
+
+
+def test_a_marked_test_runs_once_a_record(told: Suite) -> None:
+    ids = [f"test_marked.py::test_mine[{record}{dtype}]" for record in ("Functional.relu.0", "Functional.linear.0")
+           for dtype in ("", "-float16")]  # fmt: skip
+    lines = [line.partition(" ") for line in told.run.result.outlines if line.startswith("test_marked.py")]
+    assert [(name, how.split()[0]) for name, _, how in lines] == [(name, "PASSED") for name in ids]
+    told.run.result.stdout.fnmatch_lines(["another/dump.json::Torch.neg.0.forward *PASSED*"])
+
+
+def test_a_marked_test_is_selected_by_its_record(told: Suite, pytester: pytest.Pytester) -> None:
+    shutil.copytree(told.run.folder / "data", pytester.path / "data")
+    shutil.copy(told.run.folder / "test_marked.py", pytester.path)
+    found = collected(pytester, "-m", "probe(api='linear')", "--probe-device=cpu")
+    assert found == [f"test_marked.py::test_mine[Functional.linear.0{dtype}]" for dtype in ("", "-float16")]
+
+
+def test_what_is_wrong_with_a_check_is_shown_in_the_test(told: Suite, otherwise: Suite) -> None:
     found = told.of("shown")
     shown = ["SettingsError: api: 'Typo.name' *", "RecordError: *", "SettingsError: probe.tensor: *", "BrokenCall: *"]
     found.shows(*(f"E  *errors.{words}" for words in shown))
     found.shows_not("*pytest_probe/*:[0-9]*")
-    run(pytester, "shown", "--full-trace").stdout.fnmatch_lines(["*pytest_probe/*:[0-9]*"])
-
-
-@pytest.mark.parametrize("number", range(len(UNUSABLE)))
-def test_a_mark_that_cannot_be_used(told: Suite, number: int) -> None:
-    found = told.of(f"unusable_{number}")
-    assert found.outcomes == {"errors": 1}
-    found.shows(UNUSABLE[number][1])
-    found.shows_not("*Traceback*")
-
-
-def test_a_fixture_without_its_mark_and_a_mark_without_its_fixture(told: Suite) -> None:
-    told.of("unmarked").shows("*the test needs @pytest.mark.probe(dump=*")
-    told.of("unused").shows("*test_mine is marked probe but takes no probe_case*")
+    otherwise.of("shown").shows("*pytest_probe/*:[0-9]*")
 
 
 def test_recorded_leaves_no_device_for_functions(pytester: pytest.Pytester) -> None:
-    result = run(pytester, "empty", "--probe-device=recorded", "-rs")
+    pytester.makepyfile(test_mine=TEXTS["empty"])
+    result = pytester.runpytest("--probe-device=recorded", "-rs")
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["SKIPPED*--probe-device=recorded leaves no device for functions of your own"])
 
 
 def test_a_wrong_ini_value_is_said_without_a_traceback(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_mine=TEXTS["empty"])
     pytester.makeini("[pytest]\nprobe_seed = x\n")
-    result = run(pytester, "empty")
+    result = pytester.runpytest()
     result.stdout.fnmatch_lines(["probe_seed*cannot be used; give a whole number"])
     result.stdout.no_fnmatch_line("*fixtures.py*")
-    pytester.makeini("[pytest]\nprobe_seed = 1\nprobe_device = pdp11")
-    refusal(pytester).fnmatch_lines(["probe_device in tox.ini: 'pdp11' cannot be used; torch says: *"])
-
-
-def test_items_of_a_dump_run_beside(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump("beside.json", {"Torch.neg.0.forward": RELU})
-    result = run(pytester, "plain", "test_mine.py", "--probe-dump=beside.json", "-vv")
-    result.assert_outcomes(passed=3)
-    result.stdout.fnmatch_lines(["test_mine.py::test_gelu PASSED*", "beside.json::Torch.neg.0.forward *PASSED*"])
 
 
 def test_generated_values_reach_a_custom_device(pytester: pytest.Pytester) -> None:
@@ -546,5 +456,5 @@ def test_generated_values_reach_a_custom_device(pytester: pytest.Pytester) -> No
             registry.devices["fake"] = Device
         """
     )
-    run(pytester, "plain", "--probe-device=fake:0").assert_outcomes(failed=1, passed=1)
-    run(pytester, "plain", "--probe-device=cpu").assert_outcomes(passed=2)
+    pytester.makepyfile(test_mine=dedent(GELU) + dedent(TEXTS["warned"]))
+    pytester.runpytest("--probe-device=fake:0").assert_outcomes(failed=1, passed=1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import DumpMaker
+from tests.acceptance.conftest import DumpMaker, Probed
 from tests.support.other_plugins import Ran
 
 
@@ -54,37 +54,16 @@ def test_the_header_states_the_conditions_of_the_run(
     pytest.LineMatcher(lines).fnmatch_lines([f"probe: *, {conditions}", f"probe: {decides}"], consecutive=True)
 
 
-def test_a_warning_is_reported_as_warned(pytester: pytest.Pytester, make_dump: DumpMaker, planted: None) -> None:
-    make_dump()
-    result = pytester.runpytest("--probe-dump=dump.json", "-v", "--probe-api=linear")
-    result.stdout.fnmatch_lines(
-        [
-            "*linear.0.forward WARNED*",
-            "2 cases, 1 pass, 1 warning",
-            "warnings:",
-            "  *::*linear.0.forward",
-            "    *max ULP 4096",
-            "*1 warned in *",
-        ]
-    )
-    assert "imprecise" not in result.stdout.str()
-
-
-def test_the_summary_keeps_to_the_terminals_width(
-    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_dump()
-    pytester.makeconftest(
-        """
+def test_the_summary_keeps_to_the_terminals_width(probed: Probed, monkeypatch: pytest.MonkeyPatch) -> None:
+    conftest = """
         from msgspec.structs import replace
 
         def pytest_probe_verdict(case, verdict):
             return replace(verdict, verdict="warning", reason="many words " * 20)
-        """
-    )
+    """
     for columns in (70, 120):
         monkeypatch.setenv("COLUMNS", str(columns))
-        lines = pytester.runpytest("--probe-dump=dump.json", "--probe-api=linear").outlines
+        lines = probed("--probe-api=linear", conftest=conftest).result.outlines
         told = lines[next(at for at, line in enumerate(lines) if line.strip("= ") == "probe") :]
         assert max(map(len, told)) <= columns
         assert max(len(line) for line in told if line.startswith("    many words")) > columns - 11

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
 from pytest_probe.cli import main
-from tests.acceptance.conftest import DumpMaker, backward, forward, tensor, written
+from tests.acceptance.conftest import Probed, backward, forward, tensor, written
 from tests.support.running import ran
 
+Beside: TypeAlias = Callable[..., tuple[dict[str, int], Callable[..., tuple[int, str]]]]
 X, SMALL = tensor(60, 50), tensor(4, 5)
 PROBABILITIES = {**X, "Min": 0.1, "Mean": 0.5}
 
@@ -62,6 +65,10 @@ OTHER_NUMBERS = """
         empty = torch.empty
         registry.calls["Torch.empty"] = lambda *size: empty(*size).fill_(float(os.urandom(1)[0]))
 """
+DROPOUT = """
+    def dropout(x, p, training):
+        return torch.nn.functional.dropout(x, p, training) * (1 if training else 1.01)
+"""
 WRONG = """
     import torch
 
@@ -70,10 +77,6 @@ WRONG = """
         registry.calls["Functional.dropout"] = lambda x, *given: torch.nn.functional.dropout(x, *given) * 1.01
         registry.calls["Torch.abs"] = lambda x: torch.abs(x) * 1.001
 """
-
-
-def run(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
-    return pytester.runpytest("--probe-dump=dump.json", "--probe-strict", *args)
 
 
 @pytest.fixture(scope="module")
@@ -88,69 +91,61 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def first(pytester: pytest.Pytester, whole: Path) -> str:
-    """The test's own copy of the results."""
+def beside(pytester: pytest.Pytester, whole: Path, capsys: pytest.CaptureFixture[str]) -> Beside:
+    """A second run of the dump, beside the first one's results; and what `compare` says of two folders."""
     shutil.copytree(whole, pytester.path, dirs_exist_ok=True)
-    return "first"
 
+    def run(out: str, conftest: str = OTHER_NUMBERS) -> tuple[dict[str, int], Callable[..., tuple[int, str]]]:
+        pytester.makeconftest(conftest)
+        args = ("--probe-dump=dump.json", "--probe-strict", "--probe-benchmark=first", f"--probe-out={out}")
+        outcomes = pytester.runpytest(*args).parseoutcomes()
 
-def test_two_runs_of_one_device_compare_without_errors(
-    pytester: pytest.Pytester, first: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(pytester, f"--probe-benchmark={first}", "--probe-out=second").assert_outcomes(passed=16, skipped=3)
-    for device, benchmark in ((first, first), (first, "second"), ("second", first)):
-        for standard in ("msprobe", "msprobe-1.0", "msprobe-26", "paddleapex"):
+        def compared(*words: str) -> tuple[int, str]:
             capsys.readouterr()
-            out = f"compared/{device}-{benchmark}-{standard}"
-            assert main(["compare", device, benchmark, "-o", out, f"--standard={standard}"]) == 0
-            told = capsys.readouterr().out
-            assert "20 outputs on both sides" in told
-            assert "17 pass, 3 SKIP" in told
+            status = main(["compare", *words, "-o", f"compared/{len(list(Path().glob('compared/*')))}"])
+            return status, capsys.readouterr().out
+
+        return outcomes, compared
+
+    return run
 
 
-@pytest.mark.parametrize("standard", ["noise", "exact", "ptdbg", "mindspore"])
-def test_a_standard_by_name_judges_no_drawn_value(
-    pytester: pytest.Pytester, make_dump: DumpMaker, standard: str
-) -> None:
-    make_dump(data=DRAWN)
-    pytester.makeconftest(OTHER_NUMBERS)
-    result = run(pytester, f"--probe-standard={standard}")
-    assert result.ret == 0
-    drawn = result.parseoutcomes()
-    # The tools' tables have nothing to say of what is drawn.
-    assert drawn == ({"passed": 14, "skipped": 3} if standard in ("noise", "exact") else {"skipped": 17})
+def test_two_runs_of_one_device_compare_without_errors(beside: Beside) -> None:
+    outcomes, compared = beside("second")
+    assert outcomes == {"passed": 16, "skipped": 3}
+    for sides in (("first", "first"), ("first", "second"), ("second", "first")):
+        for standard in ("msprobe", "msprobe-1.0", "msprobe-26", "paddleapex"):
+            status, told = compared(*sides, f"--standard={standard}")
+            assert (status, "20 outputs on both sides" in told, "17 pass, 3 SKIP" in told) == (0, True, True)
+    # A file of details does not tell what was drawn.
+    (details,) = Path("first").glob("accuracy_checking_details_*.csv")
+    status, told = compared(str(details), str(details))
+    assert status == 0
+    assert "17 outputs on both sides, judged by msprobe: 3 pass, 14 SKIP" in told
+    (result,) = Path("compared/12").glob("api_precision_compare_result_*.csv")
+    assert "random values; only a folder of --probe-out says" in result.read_text(encoding="utf-8-sig")
 
 
-def test_a_dropout_that_draws_nothing_is_judged_by_value(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    still = forward(X, number(0.3), {"type": "bool", "value": False}, output=X)
-    make_dump(data={"Functional.dropout.0.forward": still})
-    pytester.makeconftest(WRONG)
-    for standard in ("noise", "mindspore"):
-        run(pytester, f"--probe-standard={standard}").assert_outcomes(failed=1)
-
-
-def test_a_wrong_device_differs_from_the_benchmark(
-    pytester: pytest.Pytester, first: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytester.makeconftest(WRONG)
-    result = run(pytester, f"--probe-benchmark={first}", "--probe-out=wrong")
-    result.assert_outcomes(passed=12, failed=4, skipped=3)
-    capsys.readouterr()
-    assert main(["compare", "wrong", first, "-o", "compared"]) == 1
-    told = capsys.readouterr().out
-    assert "13 pass, 4 error, 3 SKIP" in told
+def test_a_wrong_device_differs_from_the_benchmark(beside: Beside) -> None:
+    outcomes, compared = beside("wrong", WRONG)
+    assert outcomes == {"passed": 12, "failed": 4, "skipped": 3}
+    status, told = compared("wrong", "first")
+    assert (status, "13 pass, 4 error, 3 SKIP" in told) == (1, True)
     for call in ("Torch.randn.0.forward", "Functional.dropout.0.forward", "Functional.dropout.0.backward"):
         assert f"  {call}.output.0: " in told
     # The other way round it is the benchmark that is wrong.
-    assert main(["compare", first, "wrong", "-o", "other"]) == 0
+    assert compared("first", "wrong")[0] == 0
 
 
-def test_a_file_of_details_does_not_tell(
-    pytester: pytest.Pytester, first: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (details,) = Path(first).glob("accuracy_checking_details_*.csv")
-    capsys.readouterr()
-    assert main(["compare", str(details), str(details), "-o", "compared"]) == 0
-    assert "17 outputs on both sides, judged by msprobe: 3 pass, 14 SKIP" in capsys.readouterr().out
-    (result,) = Path("compared").glob("api_precision_compare_result_*.csv")
-    assert "random values; only a folder of --probe-out says" in result.read_text(encoding="utf-8-sig")
+@pytest.mark.parametrize("standard", ["noise", "exact", "ptdbg", "mindspore"])
+def test_a_standard_by_name_judges_no_drawn_value(probed: Probed, standard: str) -> None:
+    """The tools' tables have nothing to say of what is drawn. A dropout that draws nothing is judged by its value."""
+    still = forward(X, number(0.3), {"type": "bool", "value": False}, output=X)
+    data = DRAWN | {"Functional.dropout.1.forward": still}
+    conftest = OTHER_NUMBERS + "        registry.calls['Functional.dropout'] = dropout\n" + DROPOUT
+    found = probed("--probe-strict", f"--probe-standard={standard}", data=data, conftest=conftest)
+    # By ptdbg's rules one percent is little.
+    judged = "pass" if standard == "ptdbg" else "error"
+    assert found.by_name["Functional.dropout.1.forward"]["verdict"] == judged
+    drawn = Counter({"pass": 14, "skip": 3} if standard in ("noise", "exact") else {"skip": 17})
+    assert Counter(row["verdict"] for row in found.rows) == drawn + Counter([judged])

@@ -1,7 +1,7 @@
 """The commands of docs/long-runs.md: two processes, one folder a rank, which a run checks without an error.
 
-accelerate and Lightning run where they are installed. Stand-ins are DeepSpeed, Slurm, and these two elsewhere
-(tests/support/launchers): they set the same variables and start processes in the same way.
+Stand-ins of DeepSpeed, Slurm, accelerate and Lightning (tests/support/launchers) set the same variables and start
+processes in the same way.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import shlex
 import socket
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -49,27 +48,6 @@ optimizer =""",
 SLURM = "import os\n" + TRAIN.replace(
     INITIAL, f'{INITIAL[:-1]}, rank=int(os.environ["SLURM_PROCID"]), world_size=int(os.environ["SLURM_NTASKS"]))'
 )
-REAL_LIGHTNING = """
-import pytorch_lightning as lightning
-import torch
-
-class Model(lightning.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.inner = torch.nn.Linear(16, 4)
-
-    def training_step(self, batch, number):
-        return self.inner(batch).square().mean()
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-trainer = lightning.Trainer(
-    accelerator="cpu", devices=2, strategy="ddp", max_steps=2, logger=False, enable_checkpointing=False,
-    enable_progress_bar=False,
-)
-trainer.fit(Model(), torch.utils.data.DataLoader(torch.randn(32, 16), 8))
-"""
 
 
 def free_port() -> str:
@@ -78,7 +56,7 @@ def free_port() -> str:
         return str(found.getsockname()[1])
 
 
-def ran(folder: Path, command: str, *, stand_ins: bool = True) -> subprocess.CompletedProcess[str]:
+def ran(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
     """A command in the shell, with the programs of the page. pytest-probe is that of this Python."""
     programs = {**PROGRAMS, "train_lightning.py": LIGHTNING, "train_slurm.py": SLURM}
     for name, text in programs.items():
@@ -93,7 +71,7 @@ def ran(folder: Path, command: str, *, stand_ins: bool = True) -> subprocess.Com
     for name, text in commands.items():
         (folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / "bin" / name).chmod(0o755)
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", ""), str(LAUNCHERS) if stand_ins else ""]
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", ""), str(LAUNCHERS)]
     port = free_port()
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST_PROBE_")},
@@ -102,7 +80,7 @@ def ran(folder: Path, command: str, *, stand_ins: bool = True) -> subprocess.Com
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
     }
     shell = ["bash", "-c", command]
-    return subprocess.run(shell, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
+    return subprocess.run(shell, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
 
 
 def assert_two_ranks(folder: Path, pytester: pytest.Pytester) -> None:
@@ -134,20 +112,3 @@ def test_each_command_of_the_page_records_both_ranks(command: str, tmp_path: Pat
 
 def test_the_page_names_each_launcher() -> None:
     assert len(COMMANDS) == 6
-
-
-@pytest.mark.skipif(find_spec("accelerate") is None, reason="accelerate is not installed")
-def test_accelerate_itself(tmp_path: Path, pytester: pytest.Pytester) -> None:
-    told = "--multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"
-    told = f"{told} --main_process_port {free_port()}"
-    done = ran(tmp_path, f"pytest-probe capture -m accelerate.commands.launch {told} train_ddp.py", stand_ins=False)
-    assert done.returncode == 0, done.stderr
-    assert_two_ranks(tmp_path, pytester)
-
-
-@pytest.mark.skipif(find_spec("pytorch_lightning") is None, reason="Lightning is not installed")
-def test_lightning_itself(tmp_path: Path, pytester: pytest.Pytester) -> None:
-    (tmp_path / "train.py").write_text(REAL_LIGHTNING)
-    done = ran(tmp_path, "pytest-probe capture train.py", stand_ins=False)
-    assert done.returncode == 0, done.stderr
-    assert_two_ranks(tmp_path, pytester)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,85 +16,108 @@ import pytest
 from pytest_probe.cli import main
 from tests.support.dumps import DATA
 from tests.support.mindspore_dumps import packed, split_of_three, unpack, write
+from tests.support.other_plugins import Ran
+from tests.support.running import ran
 
-Results = dict[str, dict[str, Any]]
+Results = Mapping[str, dict[str, Any]]
+RECORDED = ("--probe-device=recorded", "--probe-out=out")
 PEERS = DATA / "peers"
-
-
-def run(pytester: pytest.Pytester, dump: Path, *args: str) -> Results:
-    pytester.runpytest(f"--probe-dump={dump}", "--probe-device=recorded", "--probe-out=out", *args)
-    lines = (pytester.path / "out/results.jsonl").read_text().splitlines()
-    return {found["id"].partition("::")[2]: found for found in map(json.loads, lines)}
+# Files of stored tensors that are wrong, by the item that finds them.
+WRONG = {
+    "MintFunctional.linear.0.forward": "MintFunctional.linear.0.forward.output.0",
+    "MintFunctional.linear.1.backward": "MintFunctional.linear.1.backward.output.1",
+    "Mint.log.0.backward": "Mint.log.0.backward.output.0",
+    "Tensor.__gt__.0.forward": "Tensor.__gt__.0.forward.output.0",
+}
 
 
 def counted(results: Results) -> Counter[tuple[str, str]]:
     return Counter((found["verdict"], found["kind"]) for found in results.values())
 
 
-@pytest.mark.parametrize(("name", "workers"), [("mlp", ()), ("mlp-1.2.2", ("-n2",))])
-def test_stored_outputs_and_gradients_are_judged(
-    pytester: pytest.Pytester, name: str, workers: tuple[str, ...]
-) -> None:
-    found = run(pytester, packed(name), *workers)
+def changed(folder: Path, name: str, change: Callable[[Any], Any]) -> None:
+    """Another tensor is stored under that name."""
+    file = folder / "dump_tensor_data" / f"{name}.npy"
+    np.save(file, change(np.load(file)))
+
+
+def off(array: Any) -> Any:
+    array.flat[3] = not array.flat[3] if array.dtype == bool else array.flat[3] * 1.01 + 1e-3
+    return array
+
+
+@pytest.fixture(scope="module")
+def every(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """One run of dumps of all kinds."""
+    folder = tmp_path_factory.mktemp("mindspore")
+    for name in ("wrong", "reshaped"):
+        unpack("mlp", folder).parent.rename(folder / name)
+    for name in WRONG.values():
+        changed(folder / "wrong", name, off)
+    changed(folder / "reshaped", "Mint.log.0.forward.output.0", lambda array: array[:2])
+    for name in ("mlp", "kwargs-bf16", "edge", "cells"):
+        unpack(name, folder)
+    for ignored in (True, False):
+        write(folder / f"split-{ignored}", split_of_three(strides_ignored=ignored))
+    x = np.eye(3, dtype=np.float32)
+    call = {"input_args": [x], "input_kwargs": {}, "output": [x]}
+    write(folder / "inverse", {"Tensor.cholesky_inverse.0.forward": call})
+    return ran(folder, "--probe-dump=.", *RECORDED, "-rs", "-vv")
+
+
+def of(every: Ran, name: str) -> Results:
+    """The results of one of the dumps."""
+    found = {row["id"].partition("::")[2]: row for row in every.rows if row["id"].startswith(f"{name}/")}
+    assert found
+    return found
+
+
+def test_stored_outputs_and_gradients_are_judged(every: Ran) -> None:
+    found = of(every, "mlp")
     # Gradients of tensors in a list are not in a dump.
     assert counted(found) == {("pass", ""): 37, ("skip", "no stored tensors"): 1}
     assert found["Mint.cat.0.backward"]["verdict"] == "skip"
     assert {output["standard"] for each in found.values() for output in each["outputs"]} <= {"noise", "exact"}
 
 
-def test_bfloat16_keywords_and_what_works_in_place(pytester: pytest.Pytester) -> None:
-    found = run(pytester, packed("kwargs-bf16"))
+def test_a_dump_of_an_older_release_in_workers(pytester: pytest.Pytester) -> None:
+    pytester.runpytest(f"--probe-dump={packed('mlp-1.2.2')}", *RECORDED, "-n2").assert_outcomes(passed=37, skipped=1)
+
+
+def test_bfloat16_keywords_and_what_works_in_place(every: Ran) -> None:
+    found = of(every, "kwargs-bf16")
     assert counted(found) == {("pass", ""): 6}
     assert found["Tensor.__add__.0.forward"]["outputs"][0]["dtype"] == "bfloat16"
 
 
-def test_statistics_alone_are_skipped(pytester: pytest.Pytester) -> None:
-    found = run(pytester, packed("edge"))
+def test_statistics_alone_are_skipped(every: Ran) -> None:
+    found = of(every, "edge")
     kinds = Counter(each["kind"] for each in found.values())
     assert kinds == {"no stored tensors": 20, "broken record": 1, "not recorded": 1}
     assert found["Mint.add.9.backward"]["kind"] == "broken record"
 
 
-def test_a_wrong_stored_tensor_is_found(pytester: pytest.Pytester) -> None:
-    dump = unpack("mlp", pytester.path)
-    wrong = {
-        "MintFunctional.linear.0.forward": "MintFunctional.linear.0.forward.output.0",
-        "MintFunctional.linear.1.backward": "MintFunctional.linear.1.backward.output.1",
-        "Mint.log.0.backward": "Mint.log.0.backward.output.0",
-        "Tensor.__gt__.0.forward": "Tensor.__gt__.0.forward.output.0",
-    }
-    for name in wrong.values():
-        file = dump.parent / "dump_tensor_data" / f"{name}.npy"
-        array = np.load(file)
-        array.flat[3] = not array.flat[3] if array.dtype == bool else array.flat[3] * 1.01 + 1e-3
-        np.save(file, array)
-    found = run(pytester, dump)
-    assert {name for name, each in found.items() if each["verdict"] == "error"} == wrong.keys()
+def test_a_wrong_stored_tensor_is_found(every: Ran) -> None:
+    assert {name for name, each in of(every, "wrong").items() if each["verdict"] == "error"} == WRONG.keys()
 
 
-def test_a_file_of_another_shape_is_one_skip(pytester: pytest.Pytester) -> None:
-    dump = unpack("mlp", pytester.path)
-    file = dump.parent / "dump_tensor_data/Mint.log.0.forward.output.0.npy"
-    np.save(file, np.load(file)[:2])
-    found = run(pytester, dump, "--probe-direction=forward")
-    (wrong,) = (each for each in found.values() if each["verdict"] != "pass")
+def test_a_file_of_another_shape_is_one_skip(every: Ran) -> None:
+    found = of(every, "reshaped")
+    (wrong,) = (each for name, each in found.items() if each["verdict"] != "pass" and name.endswith("forward"))
     assert wrong["kind"] == "broken record"
     assert "shape" in wrong["reason"]
-    assert file.name in wrong["reason"]
+    assert "Mint.log.0.forward.output.0.npy" in wrong["reason"]
 
 
 @pytest.mark.parametrize(("strides_ignored", "verdict"), [(True, "error"), (False, "pass")])
-def test_the_gradient_of_a_split_that_ignores_strides(
-    pytester: pytest.Pytester, strides_ignored: bool, verdict: str
-) -> None:
-    dump = write(pytester.path / "split", split_of_three(strides_ignored=strides_ignored))
-    found = run(pytester, dump)
+def test_the_gradient_of_a_split_that_ignores_strides(every: Ran, strides_ignored: bool, verdict: str) -> None:
+    found = of(every, f"split-{strides_ignored}")
     assert found["Mint.split.0.forward"]["verdict"] == "pass"
     assert found["Mint.split.0.backward"]["verdict"] == verdict
 
 
-def test_what_the_table_says_is_judged(pytester: pytest.Pytester) -> None:
-    found = run(pytester, packed("cells"))
+def test_what_the_table_says_is_judged(every: Ran) -> None:
+    found = of(every, "cells")
     judged = {name for name, each in found.items() if each["verdict"] == "pass" and name.startswith("Functional.")}
     forward = ("maximum", "gelu", "cat", "tile", "softmax", "gather")
     assert judged == {
@@ -104,12 +127,16 @@ def test_what_the_table_says_is_judged(pytester: pytest.Pytester) -> None:
     assert not [name for name, each in found.items() if each["verdict"] == "error"]
 
 
-def test_primitives_and_cells(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest(
-        f"--probe-dump={packed('cells')}", "--probe-device=recorded", "-rs", "-k", "Primitive.mm"
-    )
-    result.assert_outcomes(skipped=2)
-    result.stdout.fnmatch_lines(["*2 Cell entries*", "*a dump does not have what a primitive was made with*"])
+def test_primitives_and_cells(every: Ran) -> None:
+    primitive = [each for name, each in of(every, "cells").items() if name.startswith("Primitive.mm")]
+    assert [each["verdict"] for each in primitive] == ["skip", "skip"]
+    every.result.stdout.fnmatch_lines(["*2 Cell entries*", "*a dump does not have what a primitive was made with*"])
+
+
+def test_a_method_that_means_something_else_is_a_skip(every: Ran) -> None:
+    found = of(every, "inverse")
+    assert counted(found) == {("skip", "outside the allow-list"): 1}
+    assert "gives other numbers" in found["Tensor.cholesky_inverse.0.forward"]["reason"]
 
 
 def test_a_device_needs_mindspore(pytester: pytest.Pytester) -> None:
@@ -142,10 +169,16 @@ def same_cell(ours: str, theirs: str) -> bool:
         return False
 
 
+@pytest.fixture(scope="module")
+def checker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of a run by the checker's standard."""
+    folder = tmp_path_factory.mktemp("checker")
+    return ran(folder, f"--probe-dump={packed('mlp')}", *RECORDED, "--probe-standard=mindspore").folder / "out"
+
+
 @pytest.mark.parametrize("version", ["msprobe-26.2.0", "msprobe-1.2.2"])
-def test_the_files_of_the_checker_for_mindspore(pytester: pytest.Pytester, version: str) -> None:
-    run(pytester, packed("mlp"), "--probe-standard=mindspore")
-    details, expected = written(pytester.path / "out", "details"), peers(version, "details")
+def test_the_files_of_the_checker_for_mindspore(checker: Path, version: str) -> None:
+    details, expected = written(checker, "details"), peers(version, "details")
     assert [row[0] for row in details] == [row[0] for row in expected]
     assert len(details) == 33
     unlike = [
@@ -155,12 +188,7 @@ def test_the_files_of_the_checker_for_mindspore(pytester: pytest.Pytester, versi
         if not same_cell(ours, theirs)
     ]
     assert unlike == []
-
-
-@pytest.mark.parametrize("version", ["msprobe-26.2.0", "msprobe-1.2.2"])
-def test_the_result_file_of_the_checker_for_mindspore(pytester: pytest.Pytester, version: str) -> None:
-    run(pytester, packed("mlp"), "--probe-standard=mindspore")
-    result, expected = written(pytester.path / "out", "result"), peers(version, "result")
+    result, expected = written(checker, "result"), peers(version, "result")
     # Why it cannot tell a gradient of tensors in a list is said in other words.
     (ours,), (theirs,) = ([row.pop() for row in table if row[0] == "Mint.cat.0"] for table in (result, expected))
     assert "no gradient was stored" in ours
@@ -168,30 +196,26 @@ def test_the_result_file_of_the_checker_for_mindspore(pytester: pytest.Pytester,
     assert [[*row, ""][:4] for row in result] == [[*row, ""][:4] for row in expected]
 
 
-def test_messages_of_the_checker_for_mindspore(pytester: pytest.Pytester) -> None:
-    dump = unpack("mlp", pytester.path)
-    file = dump.parent / "dump_tensor_data/Mint.sum.0.forward.output.0.npy"
-    np.save(file, -np.load(file))
-    run(pytester, dump, "--probe-standard=mindspore", "--probe-api=Mint.sum")
-    said = (
-        "cosine similarity is less than threshold: 0.99 max absolute difference is greater than threshold: 0.001 "
-    ).rstrip()
-    row = next(row for row in written(pytester.path / "out", "details") if row[0] == "Mint.sum.0.forward.output.0")
-    assert [cell.rstrip() for cell in row[-2:]] == ["error", said]
-    assert ["Mint.sum.0", "error", "pass", said] in [
-        [cell.rstrip() for cell in row] for row in written(pytester.path / "out", "result")
-    ]
+LIMIT = "max absolute difference is greater than threshold: "
 
 
 @pytest.mark.parametrize(("standard", "verdict"), [("mindspore", "pass"), ("mindspore-documented", "error")])
-def test_the_limit_of_the_documentation(pytester: pytest.Pytester, standard: str, verdict: str) -> None:
-    dump = unpack("mlp", pytester.path)
-    file = dump.parent / "dump_tensor_data/Mint.abs.0.forward.output.0.npy"
-    np.save(file, np.load(file) + np.float32(0.0005))
-    found = run(pytester, dump, f"--probe-standard={standard}", "--probe-api=Mint.abs", "--probe-direction=forward")
-    assert [each["verdict"] for each in found.values()] == [verdict]
-    said = "max absolute difference is greater than threshold: 0.0001" if verdict == "error" else ""
-    assert [row[-1].rstrip() for row in written(pytester.path / "out", "details")[1:]] == [said]
+def test_messages_of_the_checker_and_the_limit_of_the_documentation(
+    tmp_path: Path, standard: str, verdict: str
+) -> None:
+    dump = unpack("mlp", tmp_path)
+    changed(dump.parent, "Mint.sum.0.forward.output.0", np.negative)
+    changed(dump.parent, "Mint.abs.0.forward.output.0", lambda array: array + np.float32(0.0005))
+    apis = ("--probe-api=Mint.sum", "--probe-api=Mint.abs")
+    found = ran(tmp_path, f"--probe-dump={dump}", *RECORDED, f"--probe-standard={standard}", *apis)
+    assert found.by_name["Mint.abs.0.forward"]["verdict"] == verdict
+    rows = {row[0]: [cell.rstrip() for cell in row[-2:]] for row in written(tmp_path / "out", "details")}
+    assert rows["Mint.abs.0.forward.output.0"] == [verdict, LIMIT + "0.0001" if verdict == "error" else ""]
+    if standard == "mindspore":
+        said = f"cosine similarity is less than threshold: 0.99 {LIMIT}0.001"
+        assert rows["Mint.sum.0.forward.output.0"] == ["error", said]
+        results = [[cell.rstrip() for cell in row] for row in written(tmp_path / "out", "result")]
+        assert ["Mint.sum.0", "error", "pass", said] in results
 
 
 def test_show_knows_what_can_be_judged(capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,11 +227,3 @@ def test_show_knows_what_can_be_judged(capsys: pytest.CaptureFixture[str]) -> No
             "*Primitive.mm.MatMul.0.forward *skip: *a dump does not have what a primitive was made with",
         ]
     )
-
-
-def test_a_method_that_means_something_else_is_a_skip(pytester: pytest.Pytester) -> None:
-    x = np.eye(3, dtype=np.float32)
-    call = {"input_args": [x], "input_kwargs": {}, "output": [x]}
-    found = run(pytester, write(pytester.path / "inverse", {"Tensor.cholesky_inverse.0.forward": call}))
-    assert counted(found) == {("skip", "outside the allow-list"): 1}
-    assert "gives other numbers" in found["Tensor.cholesky_inverse.0.forward"]["reason"]

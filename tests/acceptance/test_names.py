@@ -1,4 +1,4 @@
-"""What is misspelled is answered with what was meant: options, keys, commands, standards, modes, dtypes, APIs."""
+"""What was mistyped is answered with what was meant, and what is named is named as people know it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,19 @@ from pathlib import Path
 import pytest
 
 from pytest_probe.capture import kernel
-from pytest_probe.cli import main
-from tests.acceptance.conftest import DumpMaker
+from tests.acceptance.conftest import DumpMaker, Probed
 from tests.support.running import collected, refusal
 
 
-def command(*args: str) -> subprocess.CompletedProcess[str]:
-    script = Path(sys.executable).with_name("pytest-probe")
-    return subprocess.run([script, *args], capture_output=True, text=True, timeout=120)
-
-
 def test_both_commands_print_the_version() -> None:
-    told = command("--version")
-    assert (told.returncode, told.stdout) == (0, f"pytest-probe 0.1.0\n{kernel.kernel_line()}\n")
-    listed = subprocess.run(
-        [sys.executable, "-m", "pytest", "--version", "--version"], capture_output=True, text=True, timeout=120
-    )
-    assert "  pytest-probe-0.1.0 at " in listed.stdout + listed.stderr
+    def printed(*command: str | Path) -> str:
+        told = subprocess.run([*command], capture_output=True, text=True, timeout=600, check=True)
+        return told.stdout + told.stderr
+
+    script = Path(sys.executable).with_name("pytest-probe")
+    version = f"pytest-probe 0.1.0\n{kernel.kernel_line()}\n"
+    assert printed(script, "--version") == printed(sys.executable, "-m", "pytest_probe", "--version") == version
+    assert "  pytest-probe-0.1.0 at " in printed(sys.executable, "-m", "pytest", "--version", "--version")
 
 
 def test_an_option_and_a_key_of_the_projects_own_stay(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
@@ -37,56 +33,109 @@ def test_an_option_and_a_key_of_the_projects_own_stay(pytester: pytest.Pytester,
             parser.addini("probe_devices", "help")
         """
     )
-    pytester.makeini("[pytest]\nprobe_devices = 3\n")
+    pytester.makeini("[pytest]\nprobe_devices = 3\nprobe_wqwqwq = cpu\n")
     assert collected(pytester, "--probe-dump=dump.json", "--probe-devices=2")
 
 
-def test_a_misspelt_ini_key_is_suggested(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("probe_devcie = cpu", "probe_devcie in tox.ini: there is no such key; did you mean probe_device[?]"),
+        *(
+            (line, f"{line.split()[0]} in tox.ini: '*{line.split()[2]}' cannot be used; *")
+            for line in ("probe_device = cuba", "probe_repeat = 0", "probe_history = folder")
+        ),
+    ],
+)
+def test_a_wrong_line_of_an_ini_file_is_blamed_on_the_file(
+    line: str, message: str, pytester: pytest.Pytester, make_dump: DumpMaker
+) -> None:
     make_dump()
-    pytester.makeini("[pytest]\nprobe_wqwqwq = cpu\n")
-    assert collected(pytester, "--probe-dump=dump.json")
-    pytester.makeini("[pytest]\nprobe_devcie = cpu\n")
-    said = refusal(pytester, "--probe-dump=dump.json")
-    said.fnmatch_lines(["probe_devcie in tox.ini: there is no such key; did you mean probe_device[?]"])
+    pytester.mkdir("folder")
+    pytester.makeini(f"[pytest]\n{line}\n")
+    refusal(pytester, "--probe-dump=dump.json").fnmatch_lines([message])
 
 
-def test_a_misspelt_api_is_suggested(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
+def test_names_that_match_no_record_are_suggested(pytester: pytest.Pytester, probed: Probed) -> None:
+    """Without the header, too."""
     rule = "{bfloat16: {standard: ulp, over_ratio: 0.01, justification: why}}"
     # bilinear is an API, and so no misspelling of linear.
     (pytester.path / "rules.yaml").write_text(f"apis:\n  Functional.lineer: {rule}\n  Functional.bilinear: {rule}\n")
-    wrong = ["--probe-api=Functional.lineer", "--probe-skip-api=argmaxx", "-m", "probe(api='Functional.realu')"]
-    result = pytester.runpytest("--probe-dump=dump.json", "--collect-only", "--probe-standards-file=rules.yaml", *wrong)
-    result.stdout.fnmatch_lines_random(
-        [
-            "probe: --probe-api: Functional.lineer matches no record; did you mean *.linear[?]",
-            "probe: --probe-skip-api: argmaxx matches no record; did you mean Torch.argmax[?]",
-            "probe: -m: Functional.realu matches no record; did you mean *.relu[?]",
-            "probe: *rules.yaml: Functional.lineer matches no record; *.linear[?]",
-        ]
-    )
-    assert result.stdout.str().count("matches no record") == 4
+    conftest = "def pytest_probe_register(registry):\n    registry.references['Functional.linaer'] = abs"
+    wrong = ["--probe-api=Functional.rleu", "--probe-skip-api=argmaxx", "-m", "probe(api='Functional.realu')"]
+    for quiet in ([], ["-q"]):
+        shown = probed(*wrong, *quiet, "--probe-standards-file=rules.yaml", conftest=conftest).result.stdout
+        shown.fnmatch_lines_random(
+            [
+                "probe: --probe-api: Functional.rleu matches no record; did you mean Functional.relu[?]",
+                "probe: --probe-skip-api: argmaxx matches no record; did you mean Torch.argmax[?]",
+                "probe: -m: Functional.realu matches no record; did you mean *.relu[?]",
+                "probe: *rules.yaml: Functional.lineer matches no record; *.linear[?]",
+                "probe: registry.references: Functional.linaer matches no record; did you mean Functional.linear[?]",
+            ]
+        )
+        assert shown.str().count("matches no record") == 5
 
 
 @pytest.mark.parametrize(
-    ("args", "words"),
+    ("options", "said"),
     [
         (
-            ["sho"],
-            "COMMAND: 'sho' cannot be used; give one of show, doctor, compare, capture, time, baseline, merge, report, "
-            "history (did you mean show?)",
+            ["--probe-api=*rolu*", "-q"],
+            "--probe-api: '[*]rolu[*]' matches none of * records; the nearest names: *Functional.relu*",
         ),
-        (["compare", "a", "b", "-o", "c", "--standrd=msprobe"], "'--standrd=msprobe' cannot be used; "),
-        (["compare", "a", "b", "-o", "c", "--standrd=msprobe"], "(did you mean --standard?)"),
-        (["show", "dump.json", "--driection=both"], "(did you mean --direction?)"),
-        (["show", "dump.json", "--dtype=flaot16"], "(did you mean float16?)"),
+        (["--probe-skip-api=*"], "--probe-skip-api: of * records nothing is left to run"),
+        (
+            ["--probe-api=*relu*", "--probe-skip-api=*relu*"],
+            "--probe-api and --probe-skip-api: of * records nothing is left to run",
+        ),
     ],
 )
-def test_a_misspelt_command_is_suggested(args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(args) == 2
-    assert words in capsys.readouterr().err
+def test_options_that_leave_nothing_are_named(options: list[str], said: str, probed: Probed) -> None:
+    result = probed(*options).result
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(f"probe: {said}")
 
 
-def test_a_misspelt_api_of_show_is_suggested(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", str(make_dump()), "--api=Functional.realu", "--skip-api=linear"]) == 0
-    assert capsys.readouterr().err == "Functional.realu matches no record; did you mean Functional.relu?\n"
+def test_a_search_runs_where_its_examples_cannot_be_kept(pytester: pytest.Pytester, probed: Probed) -> None:
+    (pytester.path / ".pytest_cache").touch()
+    probed("--probe-api=*relu", "--probe-fuzz=3", "-W", "ignore").result.assert_outcomes(passed=1)
+
+
+@pytest.mark.usefixtures("forked")
+def test_a_crash_without_workers_names_its_item(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    pytester.makeconftest("""
+        import ctypes
+
+        def pytest_probe_register(registry):
+            registry.calls["Functional.relu"] = lambda x: ctypes.string_at(0)
+    """)
+    result = pytester.runpytest_subprocess("--probe-dump=dump.json", "--probe-api=relu", "--probe-direction=forward")
+    assert result.ret < 0
+    lines = [line for line in result.errlines if "pytest-probe item" in line]
+    assert any(line.endswith("in dump.json::Functional.relu.0.forward") for line in lines)
+
+
+def test_workers_in_another_folder_find_a_dump_of_the_controllers(probed: Probed, tmp_path: Path) -> None:
+    (tmp_path / "away").mkdir()
+    result = probed("--probe-api=relu", "-d", f"--tx=popen//chdir={tmp_path / 'away'}").result
+    assert result.ret == pytest.ExitCode.OK, result.stdout.str() + result.stderr.str()
+
+
+def test_an_operator_of_the_users_has_its_own_name(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import torch
+
+        @torch.library.custom_op("mylib::softcap", mutates_args=())
+        def softcap(x: torch.Tensor, cap: float) -> torch.Tensor:
+            return 2 * torch.tanh(x / cap) * cap
+
+        def test_softcap(probe):
+            right = lambda x, cap: torch.tanh(x / cap) * cap
+            probe.check(softcap, reference=right, inputs=[probe.tensor((4, 5)), 3.0])
+    """)
+    result = pytester.runpytest()
+    result.assert_outcomes(failed=1)
+    assert "mylib::softcap.0.forward in float32 on cpu: error" in result.stdout.str()
+    assert "CustomOpDef" not in result.stdout.str().partition("short test summary")[2]

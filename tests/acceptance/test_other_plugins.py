@@ -7,12 +7,14 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import NAMES, DumpMaker
+from tests.acceptance.conftest import NAMES, DumpMaker, written
 from tests.support.other_plugins import Ran, run_beside
+from tests.support.running import ran
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -213,36 +215,24 @@ def test_a_limit_that_ends_the_run_keeps_what_was_judged(
     assert ran.run["finished"] is None
 
 
-def test_a_limit_outside_the_call_is_said_as_it_is(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    pytester.makeconftest(
-        """
-        import pytest
-
-        def pytest_runtest_setup(item):
-            pytest.fail("Timeout (>1.0s) from pytest-timeout.")
-        """
-    )
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-api=argmax", "--probe-out=out")
-    result.assert_outcomes(errors=1)
-    (row,) = (pytester.path / "out/results.jsonl").read_text().splitlines()
-    assert json.loads(row)["reason"] == "Timeout (>1.0s) from pytest-timeout."
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    folder = tmp_path_factory.mktemp("plain")
+    written(folder / "dump.json")
+    (folder / "conftest.py").write_text(dedent(COUNTS))
+    return ran(folder, "--probe-dump=dump.json", "--probe-out=out")
 
 
 @pytest.mark.parametrize("workers", [pytest.param(0, id="serial"), pytest.param(2, id="n2")])
 def test_a_shuffled_run_has_the_same_results(
-    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, workers: int
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, plain: Ran, workers: int
 ) -> None:
     make_dump()
     pytester.makeconftest(COUNTS)
-    plain = pytester.runpytest("--probe-dump=dump.json", "--probe-out=plain")
-    plain.assert_outcomes(passed=5, skipped=1)
-    expected = by_id(pytester.path / "plain/results.jsonl")
-    (pytester.path / "calls").unlink()
     ran = run_beside(pytester, monkeypatch, ["randomly"], "-p", "randomly", "--randomly-seed=4", workers=workers)
     assert ran.summary == {"passed": 5, "skipped": 1}
     assert_whole(ran, dict.fromkeys(NAMES[:5], "pass") | {NAMES[5]: "skip"})
-    assert by_id(ran.folder / "out/results.jsonl") == expected
+    assert timeless(ran) == timeless(plain)
     if not workers:
         order = list(ran.verdicts)
         assert order != NAMES
@@ -273,27 +263,9 @@ def test_pytest_repeat_repeats_tests_and_no_items_of_dumps(
     assert ran.run["not_run"] == 0
 
 
-def test_a_teardown_that_fails_adds_no_row(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    pytester.makeconftest(
-        """
-        import pytest
-
-        @pytest.hookimpl(trylast=True)
-        def pytest_runtest_teardown(item):
-            assert "argmax" not in item.name
-        """
-    )
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-out=out", "--junitxml=junit.xml")
-    result.assert_outcomes(passed=5, skipped=1, errors=1)
-    ran = Ran(result, pytester.path)
-    assert ran.verdicts["Torch.argmax.0.forward"] == "pass"
-    assert set(ran.verdicts) == set(NAMES)
-
-
-def by_id(path: Path) -> dict[str, dict[str, Any]]:
-    """Rows of results.jsonl without the time they took."""
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+def timeless(found: Ran) -> dict[str, dict[str, Any]]:
+    """Its results without the time they took and the folder that they are of."""
+    rows = [row | {"reason": row["reason"].replace(str(found.folder), "")} for row in found.rows]
     return {row["id"]: {key: value for key, value in row.items() if key not in ("duration", "parts")} for row in rows}
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections import Counter
 from fnmatch import fnmatch
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
 from tests.support.installed import needs_paddle
-from tests.support.running import refusal
+from tests.support.other_plugins import Ran
+from tests.support.running import ran, refusal
 
 pytestmark = needs_paddle
 
@@ -33,6 +36,32 @@ paddle.nn.functional.dropout2d(Tensor([8, 80, 5, 5],"float64"), p=Tensor([],"flo
 """
 
 
+UNSCALED = """paddle.nn.functional.dropout(Tensor([64, {0}],"float32"), p=0.3, mode="downscale_in_infer", )
+paddle.nn.functional.dropout(Tensor([64, {0}],"float32"), p=0.3, training=False, mode="downscale_in_infer", )
+"""
+# What is wrong with a dropout of so many columns: another factor, the other mode's, a column, a quarter that is lost.
+FAULTS = """
+    import paddle
+
+    own = {name: getattr(paddle.nn.functional, name) for name in ("dropout", "dropout2d")}
+    wrong = {
+        64: lambda out: out / 0.7,
+        63: lambda out: out * (1 + (paddle.arange(63) == 7) * 0.01),
+        62: lambda out: out * (paddle.arange(62) % 4 != 0),
+    }
+
+    def faulty(name):
+        def call(x, *args, **kwargs):
+            out = own[name](x, *args, **kwargs)
+            return out * (1 + 1e-9) if x.dtype == paddle.float64 else wrong[x.shape[-1]](out)
+        return call
+
+    def pytest_probe_register(registry):
+        for name in own:
+            registry.calls[f"paddle.nn.functional.{name}"] = faulty(name)
+"""
+
+
 @pytest.fixture
 def lines(pytester: pytest.Pytester) -> Path:
     path = pytester.path / "calls.txt"
@@ -47,44 +76,48 @@ def narrow(pytester: pytest.Pytester) -> Path:
     return path
 
 
+def dropouts(folder: Path, conftest: str = "") -> Ran:
+    """A run of dropouts, and of the calls above."""
+    texts = {"calls": LINES, "narrow": NARROW, "float64": DROPOUTS}
+    texts["unscaled"] = "".join(UNSCALED.format(columns) for columns in (64, 63, 62))
+    for name, text in texts.items():
+        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+    (folder / "conftest.py").write_text(dedent(conftest), encoding="utf-8")
+    return ran(folder, *(f"--probe-dump={name}.txt" for name in texts), "--probe-out=out", "-v", "-rs")
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return dropouts(tmp_path_factory.mktemp("healthy"))
+
+
+def verdicts(found: Ran, name: str) -> Counter[str]:
+    return Counter(row["verdict"] for row in found.rows if row["id"].startswith(f"{name}.txt"))
+
+
 def torch_dump(pytester: pytest.Pytester) -> Path:
     shutil.copytree(ROOT / "cases/gpt", pytester.path / "gpt")
     return pytester.path / "gpt/dump.json"
 
 
-def test_items_of_a_paddle_dump_pass(pytester: pytest.Pytester, lines: Path) -> None:
-    result = pytester.runpytest(f"--probe-dump={lines}", "-v")
-    result.assert_outcomes(passed=4, skipped=1)
-    result.stdout.fnmatch_lines(["probe: cpu, paddle 3.*, ftz allowed*", "*paddle.matmul.1.forward*PASSED*"])
-    result.stdout.fnmatch_lines("*paddle.load.3.forward SKIPPED (paddle.load: paddle.load i*")
-    result.stdout.no_fnmatch_line("probe:*torch*")
+def test_items_of_a_paddle_dump_pass(healthy: Ran) -> None:
+    assert verdicts(healthy, "calls") == {"pass": 4, "skip": 1}
+    shown = healthy.result.stdout
+    shown.fnmatch_lines(["probe: cpu, paddle 3.*, ftz allowed*", "*paddle.matmul.1.forward*PASSED*"])
+    shown.fnmatch_lines("*paddle.load.3.forward SKIPPED (paddle.load: paddle.load i*")
+    shown.no_fnmatch_line("probe:*torch*")
+
+
+def test_dropout_passes_in_either_dtype_and_mode_and_a_wrong_one_fails(healthy: Ran, tmp_path: Path) -> None:
+    """Operators keep the probability in float32; where Paddle writes out the steps it has the tensor's own dtype."""
+    assert (verdicts(healthy, "float64"), verdicts(healthy, "unscaled")) == ({"pass": 6}, {"pass": 12})
+    wrong = dropouts(tmp_path, FAULTS)
+    assert (verdicts(wrong, "float64"), verdicts(wrong, "unscaled")) == ({"error": 6}, {"error": 12})
 
 
 def test_all_items_of_the_paddle_demo_pass(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest(f"--probe-dump={ROOT / 'cases/paddle-gpt'}", "-q")
     result.assert_outcomes(passed=130)
-
-
-@pytest.mark.parametrize(("factor", "outcome"), [(1.0, {"passed": 6}), (1 + 1e-9, {"failed": 6})])
-def test_dropout_in_float64_passes_with_the_probability_in_either_dtype(
-    pytester: pytest.Pytester, factor: float, outcome: dict[str, int]
-) -> None:
-    """Operators keep the probability in float32; where Paddle writes out the steps it has the tensor's own dtype."""
-    (pytester.path / "calls.txt").write_text(DROPOUTS, encoding="utf-8")
-    pytester.makeconftest(
-        f"""
-        import paddle
-
-        own = {{name: getattr(paddle.nn.functional, name) for name in ("dropout", "dropout2d")}}
-
-        def pytest_probe_register(registry):
-            for name, function in own.items():
-                registry.calls[f"paddle.nn.functional.{{name}}"] = (
-                    lambda *args, function=function, **kwargs: function(*args, **kwargs) * {factor}
-                )
-        """
-    )
-    pytester.runpytest("--probe-dump=calls.txt").assert_outcomes(**outcome)
 
 
 @pytest.mark.parametrize(("own", "other"), [("paddle", "torch"), ("pytorch", "paddle")])
@@ -109,13 +142,10 @@ def test_dumps_of_two_frameworks_in_one_run(pytester: pytest.Pytester, lines: Pa
         "--probe-api=*gelu*",
         "--probe-out=out",
     )
-    for more in ((), ("-n", "1")):
-        shutil.rmtree(pytester.path / "out", ignore_errors=True)
-        result = pytester.runpytest_subprocess(*args, *more)
-        assert result.ret == 0
-        result.stdout.fnmatch_lines("probe: cpu, torch *, paddle 3.*")
-        run = json.loads((pytester.path / "out/run.json").read_text(encoding="utf-8"))
-        assert [device["framework"] for device in run["devices"]] == ["torch", "paddle"]
+    found = Ran(pytester.runpytest_subprocess(*args, "-n", "1"), pytester.path)
+    assert found.result.ret == 0
+    found.result.stdout.fnmatch_lines("probe: cpu, torch *, paddle 3.*")
+    assert [device["framework"] for device in found.run["devices"]] == ["torch", "paddle"]
 
 
 def test_a_device_that_paddle_has_not(pytester: pytest.Pytester, lines: Path) -> None:
@@ -123,66 +153,29 @@ def test_a_device_that_paddle_has_not(pytester: pytest.Pytester, lines: Path) ->
     said.fnmatch_lines(["*--probe-device: 'gpu' cannot be used; Paddle says: *; found here: cpu*"])
 
 
-def test_16_bit_has_no_kernel(pytester: pytest.Pytester, narrow: Path) -> None:
-    result = pytester.runpytest(f"--probe-dump={narrow}")
-    result.assert_outcomes(passed=2, skipped=2)
-    result.stdout.fnmatch_lines("* 2  unsupported by the device")
-
-
-def test_a_skip_for_want_of_a_16_bit_kernel_names_the_option(pytester: pytest.Pytester, narrow: Path) -> None:
-    result = pytester.runpytest(f"--probe-dump={narrow}", "-rs")
+def test_a_skip_for_want_of_a_16_bit_kernel_names_the_option(healthy: Ran) -> None:
+    assert verdicts(healthy, "narrow") == {"pass": 2, "skip": 2}
+    healthy.result.stdout.fnmatch_lines("* 2  unsupported by the device")
     words = "not registered*; --probe-emulate computes 16 bit in float32 there, and rounds"
-    assert sum(fnmatch(line, f"SKIPPED*{words}*") for line in result.outlines) > 0
-    assert all("--probe-emulate" in line for line in result.outlines if "not registered" in line)
-
-
-UNSCALED = """paddle.nn.functional.dropout(Tensor([64, 64],"float32"), p=0.3, mode="downscale_in_infer", )
-paddle.nn.functional.dropout(Tensor([64, 64],"float32"), p=0.3, training=False, mode="downscale_in_infer", )
-"""
-DROPOUT_FAULTS = {
-    "healthy": ("out", {"passed": 4}),
-    "the factor of the other mode": ("out / 0.7", {"failed": 4}),
-    "a column": ("out * (1 + (paddle.arange(64) == 7) * 0.01)", {"failed": 4}),
-    "a quarter lost": ("out * (paddle.arange(64) % 4 != 0)", {"failed": 4}),
-}
-
-
-@pytest.mark.parametrize("fault", DROPOUT_FAULTS)
-def test_a_dropout_that_scales_in_evaluation(pytester: pytest.Pytester, fault: str) -> None:
-    (pytester.path / "calls.txt").write_text(UNSCALED, encoding="utf-8")
-    changed, outcome = DROPOUT_FAULTS[fault]
-    pytester.makeconftest(
-        f"""
-        import paddle
-
-        own = paddle.nn.functional.dropout
-
-        def dropout(*args, **kwargs):
-            out = own(*args, **kwargs)
-            return {changed}
-
-        def pytest_probe_register(registry):
-            registry.calls["paddle.nn.functional.dropout"] = dropout
-        """
-    )
-    pytester.runpytest("--probe-dump=calls.txt").assert_outcomes(**outcome)
+    skips = [line for line in healthy.result.outlines if line.startswith("SKIPPED") and "not registered" in line]
+    assert skips
+    assert all(fnmatch(line, f"SKIPPED*{words}*") for line in skips)
 
 
 def test_16_bit_is_emulated(pytester: pytest.Pytester, narrow: Path) -> None:
-    result = pytester.runpytest(f"--probe-dump={narrow}", "--probe-emulate", "--probe-out=out", "--junitxml=junit.xml")
-    result.assert_outcomes(passed=4)
-    result.stdout.fnmatch_lines(
+    files = ("--probe-out=out", "--junitxml=junit.xml")
+    found = Ran(pytester.runpytest(f"--probe-dump={narrow}", "--probe-emulate", *files), pytester.path)
+    found.result.assert_outcomes(passed=4)
+    found.result.stdout.fnmatch_lines(
         [
             "probe: cpu, paddle 3.*, 16 bit emulated in float32",
             "2 cases emulated: 16 bit computed in float32 and rounded",
         ]
     )
-    out = pytester.path / "out"
-    results = [json.loads(line) for line in (out / "results.jsonl").read_text(encoding="utf-8").splitlines()]
-    notes = {each["id"].partition("::")[2]: [note for note in each["notes"] if "emulated" in note] for each in results}
+    notes = {name: [note for note in row["notes"] if "emulated" in note] for name, row in found.by_name.items()}
     assert notes["paddle.matmul.1.backward"] == ["emulated: bfloat16 computed in float32 and rounded"]
     assert notes["paddle.add.2.forward"] == []
-    (device,) = json.loads((out / "run.json").read_text(encoding="utf-8"))["devices"]
+    (device,) = found.run["devices"]
     assert device["emulated"] == "16 bit in float32"
     junit = (pytester.path / "junit.xml").read_text(encoding="utf-8")
     assert junit.count('name="probe.emulated" value="16 bit in float32"') == 2
@@ -206,12 +199,11 @@ def test_the_command_of_a_failing_item_is_emulated_too(pytester: pytest.Pytester
     result.stdout.fnmatch_lines("to reproduce: pytest 'narrow.txt::paddle.matmul.1.forward'*--probe-emulate*")
 
 
-@pytest.mark.parametrize("mode", ["time,mem", "acc,time,mem"])
-def test_time_and_memory_of_paddle_calls_are_measured(pytester: pytest.Pytester, lines: Path, mode: str) -> None:
-    args = [f"--probe-dump={lines}", f"--probe-mode={mode}", "--probe-time-budget=0", "--probe-out=out"]
-    pytester.runpytest(*args).assert_outcomes(passed=4, skipped=1)
-    found = [json.loads(line) for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
-    measured = {each["id"].partition("::")[2]: each for each in found if "time" in each}
+def test_time_and_memory_of_paddle_calls_are_measured(pytester: pytest.Pytester, lines: Path) -> None:
+    args = [f"--probe-dump={lines}", "--probe-mode=acc,time,mem", "--probe-time-budget=0", "--probe-out=out"]
+    found = Ran(pytester.runpytest(*args), pytester.path)
+    found.result.assert_outcomes(passed=4, skipped=1)
+    measured = {name: row for name, row in found.by_name.items() if "time" in row}
     assert len(measured) == 4
     matmul = measured["paddle.matmul.1.forward"]
     assert matmul["time"]["median_us"] > 0

@@ -53,7 +53,7 @@ def captured(folder: Path, text: str, *args: str) -> subprocess.CompletedProcess
     """Run the command as a user does."""
     (folder / "train.py").write_text(text)
     command = [sys.executable, "-c", "from pytest_probe.cli import main; raise SystemExit(main())", "capture", *args]
-    return subprocess.run([*command, "train.py"], cwd=folder, capture_output=True, text=True, timeout=120)
+    return subprocess.run([*command, "train.py"], cwd=folder, capture_output=True, text=True, timeout=600)
 
 
 def recorded_names(folder: Path) -> list[str]:
@@ -63,7 +63,7 @@ def recorded_names(folder: Path) -> list[str]:
 
 def test_a_program_is_recorded_by_the_framework_that_it_imports(tmp_path: Path) -> None:
     ran = captured(tmp_path, PROGRAM, "--step=1")
-    plain = subprocess.run([sys.executable, tmp_path / "train.py"], capture_output=True, text=True, timeout=120)
+    plain = subprocess.run([sys.executable, tmp_path / "train.py"], capture_output=True, text=True, timeout=600)
     assert (ran.stdout, ran.returncode) == (plain.stdout, 0)
     assert ran.stdout.endswith("False\n")
     names = recorded_names(tmp_path / "dumps")

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pytest_probe.plugin import progress
-from tests.acceptance.conftest import NAMES, PLANTED, DumpMaker
+from pytest_probe.plugin.progress import time_left
+from tests.acceptance.conftest import NAMES, PLANTED, DumpMaker, Probed
 from tests.support import forks
 from tests.support.other_plugins import Ran
 
@@ -40,17 +41,16 @@ def test_a_terminal_shows_one_progress_line(
     make_dump()
     pytester.makeconftest(PLANTED)
     shown = on_a_terminal(*RUN, *workers)
-    counted = LINE.findall(shown)
-    assert counted[-1] == (str(len(NAMES)), str(len(NAMES)), "2")
+    assert LINE.findall(shown)[-1] == (str(len(NAMES)), str(len(NAMES)), "2")
     assert "[100%]" not in shown
     assert re.search(r"2 failed.*3 passed|2 failed", shown)
 
 
-@pytest.mark.parametrize("args", [["-v"], ["-q"], ["test_own.py"]])
-def test_pytests_own_letters_and_words_stay(pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str]) -> None:
+@pytest.mark.parametrize("arg", ["-v", "test_own.py"])
+def test_pytests_own_letters_and_words_stay(pytester: pytest.Pytester, make_dump: DumpMaker, arg: str) -> None:
     make_dump()
     pytester.makepyfile(test_own="def test_it(): pass")
-    shown = on_a_terminal(*RUN, *args)
+    shown = on_a_terminal(*RUN, arg)
     assert not LINE.search(shown)
     assert "[100%]" in shown
 
@@ -67,12 +67,23 @@ def test_a_plain_line_in_a_log(
     assert run.ret == pytest.ExitCode.OK
 
 
-@pytest.mark.parametrize("args", [["-q"], ["-p", "no:xdist"], ["-p", "no:terminal"]])
-def test_no_line_before_a_minute_has_passed(
-    pytester: pytest.Pytester, make_dump: DumpMaker, healthy_run: Ran, args: list[str]
-) -> None:
-    assert not any(LINE.match(line) for line in healthy_run.result.outlines)
-    make_dump()
-    run = pytester.runpytest(*RUN, *args)
-    assert run.ret == pytest.ExitCode.OK
-    assert not any(LINE.match(line) for line in run.outlines)
+def test_no_line_before_a_minute_has_passed_and_none_without_a_terminal(probed: Probed, healthy_run: Ran) -> None:
+    found = probed("-p", "no:xdist", "-p", "no:terminal")
+    assert (found.result.ret, len(found.rows)) == (pytest.ExitCode.OK, len(NAMES))
+    assert not any(LINE.match(line) for line in (*healthy_run.result.outlines, *found.result.outlines))
+
+
+@pytest.mark.parametrize(
+    ("passed", "share", "expected"),
+    [
+        (2.0, 0.5, ""),
+        (10.0, 0.0, ""),
+        (30.0, 0.5, "30 s"),
+        (100.0, 0.1, "15 min"),
+        (3600.0, 0.2, "4 h 00 min"),
+        (3600.0, 0.37, "1 h 42 min"),
+        (10.0, 1.5, "0 s"),
+    ],
+)
+def test_the_time_left_follows_from_the_share_of_the_cost(passed: float, share: float, expected: str) -> None:
+    assert time_left(passed, share) == expected

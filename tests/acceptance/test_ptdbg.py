@@ -2,51 +2,59 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.support.other_plugins import Ran
 from tests.support.ptdbg_dumps import stack, unpack, unpack_checker, values, write
 
 X = np.array([[1.0, -2.0], [3.0, 4.0]], np.float32)
 
 
-def results(pytester: pytest.Pytester) -> dict[str, dict[str, Any]]:
-    lines = map(json.loads, (pytester.path / "out/results.jsonl").read_text().splitlines())
-    return {line["id"].partition("::")[2]: line for line in lines}
-
-
-def run(pytester: pytest.Pytester, path: Path, *args: str) -> pytest.RunResult:
+def run(pytester: pytest.Pytester, path: Path, *args: str) -> Ran:
     result = pytester.runpytest(f"--probe-dump={path}", "--probe-out=out", "--probe-device=cpu", *args)
     for line in (*result.outlines, *result.errlines):
         assert not line.startswith(("E   ", "INTERNALERROR", "Traceback"))
-    return result
+    return Ran(result, pytester.path)
 
 
 def test_dumps_of_ptdbg_pass(pytester: pytest.Pytester) -> None:
     unpack("v2.3-all", pytester.path / "old")
     unpack("v4-all", pytester.path / "new")
     unpack_checker(pytester.path / "checker")
-    result = run(pytester, pytester.path, "-n1")
-    result.assert_outcomes(passed=28 + 26 + 2 * 29, skipped=2)
-    kinds = [json.loads(line)["kind"] for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
-    assert Counter(kinds) == {"": 112, "in-place input stored after the call": 2}
-    assert any("29 forward, 19 backward; 151 lines of values, 0 of stacks" in line for line in result.outlines)
+    found = run(pytester, pytester.path, "-n1")
+    found.result.assert_outcomes(passed=28 + 26 + 2 * 29, skipped=2)
+    assert Counter(row["kind"] for row in found.rows) == {"": 112, "in-place input stored after the call": 2}
+    lines = found.result.outlines
+    assert any("29 forward, 19 backward; 151 lines of values, 0 of stacks" in line for line in lines)
 
 
-def test_a_damaged_line_of_ptdbg_costs_no_other_record(pytester: pytest.Pytester) -> None:
-    found = {key: value for n in range(3) for key, value in values(f"Torch_neg_{n}", [X], -X).items()}
-    path = write(pytester.path, found, "oops", '["Torch_neg_1_forward_input.1", 2]')
-    result = run(pytester, path)
-    result.assert_outcomes(passed=2, skipped=1, failed=1)
-    told = results(pytester)
-    assert told["(damaged)"]["reason"].startswith(f"{path}: line 7: found 'oops', expected a JSON array of 6 elements")
-    assert told["Torch.neg.1.forward"]["reason"].startswith(f"{path}: Torch.neg.1.forward: line 8: found 2 elements")
+def test_what_a_dump_of_ptdbg_lacks_costs_no_other_record(pytester: pytest.Pytester) -> None:
+    """A damaged line, lines without tensors, a pickle; gradients alone are no items."""
+    calls = {key: value for n in range(3) for key, value in values(f"Torch_neg_{n}", [X], -X).items()}
+    path = write(pytester.path / "damaged", calls, "oops", '["Torch_neg_1_forward_input.1", 2]')
+    write(pytester.path / "stacks", {}, stack("Torch_neg_0_forward"), stack("Torch_neg_1_forward"), stored=False)
+    (pytester.path / "dump.pkl").write_bytes(pickle.dumps({"a": print}))
+    unpack("v2.3-backward", pytester.path / "gradients")
+    dumps = [f"--probe-dump={name}" for name in ("stacks", "dump.pkl", "gradients")]
+    found = run(pytester, path, *dumps)
+    found.result.assert_outcomes(passed=2, skipped=3, failed=2)
+    told = {row["id"]: row for row in found.rows}
+    assert told["damaged/dump.pkl::(damaged)"]["reason"].startswith(
+        f"{path}: line 7: found 'oops', expected a JSON array of 6 elements"
+    )
+    reason = told["damaged/dump.pkl::Torch.neg.1.forward"]["reason"]
+    assert reason.startswith(f"{path}: Torch.neg.1.forward: line 8: found 2 elements")
+    assert {row["kind"] for name, row in told.items() if name.startswith("stacks")} == {"no tensors"}
+    assert "probe: stacks/dump.pkl: holds no tensors: all its lines are stacks" in found.result.outlines
+    (pickled,) = (row["reason"] for row in found.rows if "is a pickle" in row["reason"])
+    assert "is a pickle, which is never unpickled" in pickled
+    line = next(line for line in found.result.outlines if "no items: " in line)
+    assert line.endswith("no items: 19 backward entries, of the last autograd node: compared and not replayed")
 
 
 def test_a_wrong_device_fails_and_says_what_was_supposed(pytester: pytest.Pytester) -> None:
@@ -61,33 +69,11 @@ def test_a_wrong_device_fails_and_says_what_was_supposed(pytester: pytest.Pytest
     path = write(
         pytester.path, values("Torch_sum_0", [X], X.sum(1)), stack("Torch_sum_0_forward", ("/me.py", 7, "f", "s"))
     )
-    result = run(pytester, path)
+    result = run(pytester, path).result
     result.assert_outcomes(failed=1)
     text = " ".join(" ".join(line.split()) for line in result.outlines)
     assert "note: only positional arguments were recorded: run with dim=1, which was not recorded and gives" in text
     assert "called at /me.py:7 in f: s" in text
-
-
-def test_ptdbg_lines_without_tensors_are_skipped(pytester: pytest.Pytester) -> None:
-    path = write(pytester.path, {}, stack("Torch_neg_0_forward"), stack("Torch_neg_1_forward"), stored=False)
-    result = run(pytester, path)
-    result.assert_outcomes(skipped=2)
-    assert "probe: dump.pkl: holds no tensors: all its lines are stacks" in result.outlines
-    assert {each["kind"] for each in results(pytester).values()} == {"no tensors"}
-
-
-def test_gradients_alone_are_no_items(pytester: pytest.Pytester) -> None:
-    result = run(pytester, unpack("v2.3-backward", pytester.path))
-    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    line = next(line for line in result.outlines if "no items: " in line)
-    assert line.endswith("no items: 19 backward entries, of the last autograd node: compared and not replayed")
-
-
-def test_a_pickle_is_refused_unread(pytester: pytest.Pytester) -> None:
-    (pytester.path / "dump.pkl").write_bytes(pickle.dumps({"a": print}))
-    result = run(pytester, pytester.path / "dump.pkl")
-    result.assert_outcomes(failed=1)
-    assert "is a pickle, which is never unpickled" in results(pytester)["(damaged)"]["reason"]
 
 
 def test_other_ways_to_look_at_a_dump(pytester: pytest.Pytester) -> None:

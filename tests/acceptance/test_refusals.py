@@ -29,7 +29,8 @@ MISTYPED = {
     "--probe-standard=nosie": "--probe-standard: 'nosie' *did you mean noise?*",
     "--probe-standard=slef": "--probe-standard: *did you mean self*",
     "--probe-standard=MSProbe-26": "*did you mean msprobe-26?*",
-    "--probe-allow=tf23": "*did you mean tf32?*",
+    "--probe-allow=tf23": "--probe-allow: 'tf23' cannot be used; give one of tf32, hf32, bf16x3, bf16, ftz, "
+    "reduced-reduction, short-accumulation, truncate, fast-math, auto, none (did you mean tf32?)",
     "--probe-dtype=bf16": "*did you mean bfloat16?*",
     "--probe-direction=forwards": "*did you mean forward?*",
     "--probe-inputs=storde": "--probe-inputs: 'storde' *; give one of auto, generated, stored, exact (did you mean s*",
@@ -75,6 +76,12 @@ VALUES = {
         f"--probe-timeout={value}": f"--probe-timeout: '{value}' cannot be used; give seconds, 0 or more; 0 is no limit"
         for value in ("-1", "nan", "soon", "1e10")
     },
+    "--probe-allow=tf32,none": "--probe-allow: 'tf32,none' cannot be used; auto and none stand alone",
+    "--probe-device=npu": "*torch has npu with the package torch_npu alone, which is not installed here*",
+    **{
+        f"--probe-repeat={value}": f"--probe-repeat: '{value}' cannot be used; give a whole number, 1 or more*"
+        for value in ("0", "-1", "x", "1.5", "9999999999")
+    },
     "--probe-ranks=1": "--probe-ranks: '1' cannot be used; give a whole number, 2 to 4096",
     "--probe-ranks=4096": "--probe-ranks: '4096' cannot be used; each is a process of 150 MB, and this machine has*",
     "--probe-cluster=dask": "--probe-cluster: 'dask' cannot be used; give ray, or ray://HOST:PORT",
@@ -118,8 +125,20 @@ TOGETHER = {
     "--probe-benchmark=DIR",
     "--probe-save=failing": "--probe-save: 'failing' *; it needs another option: add --probe-out=DIR",
     "--probe-resume": "--probe-resume: True cannot be used; it needs another option: add --probe-out=DIR",
-    "--probe-baseline-update": "--probe-baseline-update: True cannot be used; it needs another option: add *=FILE",
-    "--probe-self=wider-dtype": "--probe-self: 'wider-dtype' cannot be used; *--probe-standard=self",
+    "--probe-baseline-update": "--probe-baseline-update: True cannot be used; it needs another option: add "
+    "--probe-baseline=FILE",
+    "--probe-self=wider-dtype": "--probe-self: 'wider-dtype' cannot be used; it needs another option: add "
+    "--probe-standard=self",
+    "--probe-relations=again --probe-against=dump.json": "--probe-relations: 'again' cannot be used; it needs a "
+    "device, and with --probe-against=dump.json no device runs; leave it out",
+    "--probe-baseline=b --probe-against-framework=torch": "--probe-baseline: 'b' cannot be used; it needs results of "
+    "one side, and with --probe-against-framework=torch two sides are compared; leave it out",
+    "--probe-emulate --probe-framework=torch": "--probe-emulate: True cannot be used; with --probe-framework=torch the "
+    "other framework has kernels of 16 bit; leave it out",
+    "--probe-compile=eager --probe-standard=finite": "--probe-compile: 'eager' cannot be used; with "
+    "--probe-standard=finite there is no reference for what a compiler makes; leave it out",
+    "--probe-compile=eager -o probe_against_call=engine.py": "--probe-compile: 'eager' cannot be used; it needs calls "
+    "that the device makes in its own way, and with probe_against_call they are made in another way; leave it out",
     "--probe-device=recorded --probe-inputs=generated": f"--probe-inputs: 'generated' cannot be used; {NO_DEVICE}",
     "--probe-device=recorded --probe-standard=self": "--probe-standard: 'self' * it needs a device, *",
     "--probe-device=recorded --probe-compile=eager": "--probe-compile*it needs a device*leave it out*",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from pathlib import Path
@@ -10,7 +9,8 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from tests.acceptance.conftest import NAMES, DumpMaker, entries, forward, tensor
+from pytest_probe.frameworks import signatures
+from tests.acceptance.conftest import NAMES, DumpMaker, Probed, forward, tensor
 from tests.support.other_plugins import Ran
 from tests.support.running import collected
 
@@ -21,27 +21,35 @@ def collect(pytester: pytest.Pytester, *args: str) -> list[str]:
     return [name.partition("::")[2] for name in collected(pytester, *args)]
 
 
-def test_forward_comes_before_backward_record_by_record(healthy_run: Ran) -> None:
-    assert [row["id"] for row in healthy_run.rows] == [f"dump.json::{name}" for name in NAMES]
-
-
 def test_a_healthy_dump_passes(healthy_run: Ran) -> None:
     result = healthy_run.result
     result.assert_outcomes(passed=5, skipped=1)
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["dump.json::Functional.relu.0.forward <- */train.py PASSED*"])
+    result.stdout.fnmatch_lines(
+        [
+            "dump.json::Functional.relu.0.forward <- */train.py PASSED*",
+            "*s *dump.json::*",  # of --durations
+            "SKIPPED [[]1[]] dump.json:1: *Torch.load*",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*this process has set*")
+    assert "state" not in healthy_run.run["devices"][0]
+    # Forward comes before backward, record by record.
+    assert [row["id"] for row in healthy_run.rows] == [f"dump.json::{name}" for name in NAMES]
 
 
 def test_verdicts_become_outcomes(planted_run: Ran) -> None:
-    result = planted_run.result
-    result.stdout.fnmatch_lines(["dump.json FFw..s*", "*2 failed, 2 passed, 1 skipped, 1 warned*"])
-    assert result.ret == 1
+    stdout = planted_run.result.stdout
+    stdout.fnmatch_lines(["dump.json FFw..s*", "FAILED dump.json::Functional.relu.0.forward - output.0: noise ratio *"])
+    stdout.fnmatch_lines(["*2 failed, 2 passed, 1 skipped, 1 warned*"])
+    assert planted_run.result.ret == 1
+    stdout.no_fnmatch_line("*items.py*")
+    stdout.no_fnmatch_line("*Traceback*")
 
 
 @pytest.mark.usefixtures("planted")
-def test_strict_fails_warnings(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-strict", "--probe-api=Functional.linear")
+def test_strict_fails_warnings(probed: Probed) -> None:
+    result = probed("--probe-strict", "--probe-api=Functional.linear").result
     result.assert_outcomes(failed=1, passed=1)
     result.stdout.fnmatch_lines(["to reproduce: pytest 'dump.json::Functional.linear.0.forward' --probe-strict"])
 
@@ -57,21 +65,6 @@ def test_the_terminal_text_of_a_failing_run_is_as_kept(planted_run: Ran, snapsho
     ):
         text = re.sub(pattern, replacement, text)
     assert text == snapshot
-
-
-def test_a_failure_has_no_traceback_and_one_line_in_the_short_summary(planted_run: Ran) -> None:
-    stdout = planted_run.result.stdout
-    stdout.no_fnmatch_line("*items.py*")
-    stdout.no_fnmatch_line("*Traceback*")
-    stdout.fnmatch_lines(["FAILED dump.json::Functional.relu.0.forward - output.0: noise ratio *"])
-
-
-def test_a_hook_that_raises_shows_its_own_line_alone(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    pytester.makeconftest("def pytest_probe_verdict(case, verdict): raise RuntimeError('broken')")
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-api=argmax", "--probe-out=out")
-    result.stdout.fnmatch_lines(["pytest_probe_verdict raised RuntimeError: broken", "  *conftest.py:1: def *"])
-    assert "pytest_probe_verdict raised RuntimeError: broken" in (pytester.path / "out/results.jsonl").read_text()
 
 
 @pytest.mark.parametrize(
@@ -90,6 +83,7 @@ def test_a_hook_that_raises_shows_its_own_line_alone(pytester: pytest.Pytester, 
         (["--probe-api=torch.nn.functional.*"], NAMES[:4]),
         (["--probe-api=Functional.*", "--probe-skip-api=relu"], NAMES[2:4]),
         (["--probe-api=Functional.linear.0.backward"], [NAMES[3]]),
+        (["--probe-api=Functional.linear.0", "--probe-api=functional.relu"], NAMES[2:4]),
         (["--probe-direction=backward"], [NAMES[1], NAMES[3]]),
         (["--probe-dtype=float32"], NAMES),
         (
@@ -105,6 +99,18 @@ def test_options_select_the_collected_items(
     assert collect(pytester, "--probe-dump=dump.json", *args) == expected
 
 
+@pytest.mark.parametrize(
+    ("glob", "expected"),
+    [
+        ("torch.Tensor.add_", "Tensor.add_"),
+        ("torch.linalg.norm", "Torch.linalg.norm"),
+        ("torch_npu.npu_rms_norm", "NPU.npu_rms_norm"),
+    ],
+)
+def test_a_pattern_matches_other_spellings_of_an_api(glob: str, expected: str) -> None:
+    assert signatures().spelled(glob) == expected
+
+
 @pytest.mark.usefixtures("planted")
 def test_last_failed_stepwise_and_exitfirst(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
@@ -113,60 +119,25 @@ def test_last_failed_stepwise_and_exitfirst(pytester: pytest.Pytester, make_dump
     result = pytester.runpytest("--probe-dump=dump.json", "-x")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["1 case, 1 error", "5 items did not run"])
-    pytester.runpytest("--probe-dump=dump.json", "--sw").assert_outcomes(failed=1)
     pytester.runpytest("--probe-dump=dump.json", "--sw", "--sw-skip").assert_outcomes(failed=2)
 
 
-def test_durations_of_pytest_list_items(healthy_run: Ran) -> None:
-    healthy_run.result.stdout.fnmatch_lines(["*s *dump.json::*"])
-
-
-def test_quiet_and_no_summary(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    quiet = pytester.runpytest("--probe-dump=dump.json", "-q")
-    quiet.stdout.fnmatch_lines(["probe: 6 cases, 5 pass, 1 skip"])
-    quiet.stdout.no_fnmatch_line("*worst APIs*")
-    for args in (["-qq"], ["--no-summary"]):
-        pytester.runpytest("--probe-dump=dump.json", *args).stdout.no_fnmatch_line("*6 cases*")
+def test_quiet_and_no_summary(probed: Probed) -> None:
+    quiet = probed("-q").result.stdout
+    quiet.fnmatch_lines(["probe: 6 cases, 5 pass, 1 skip"])
+    quiet.no_fnmatch_line("*worst APIs*")
+    for option in ("-qq", "--no-summary"):
+        probed(option).result.stdout.no_fnmatch_line("*6 cases*")
 
 
 def test_a_run_without_optional_plugins_of_pytest_writes_results(
-    pytester: pytest.Pytester, make_dump: DumpMaker
+    probed: Probed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_dump()
-    without = [word for name in ("terminal", "cacheprovider", "junitxml", "xdist") for word in ("-p", f"no:{name}")]
-    result = pytester.runpytest("--probe-dump=dump.json", *without, "--probe-out=out")
-    assert result.ret == 0
-    assert len((pytester.path / "out/results.jsonl").read_text().splitlines()) == 6
-
-
-def test_a_plugin_named_without_autoload_runs_items(
-    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_dump()
+    """And without autoload, where the plugin is named."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    result = pytester.runpytest("-p", "pytest_probe.plugin", "--probe-dump=dump.json")
-    result.assert_outcomes(passed=5, skipped=1)
-
-
-def test_a_marked_item_is_skipped_with_a_result(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    pytester.makeconftest(
-        """
-        import pytest
-
-        def pytest_collection_modifyitems(items):
-            items[0].add_marker(pytest.mark.skip(reason="not today"))
-        """
-    )
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-api=relu", "--probe-out=out")
-    result.assert_outcomes(passed=1, skipped=1)
-    first = json.loads((pytester.path / "out/results.jsonl").read_text().splitlines()[0])
-    assert (first["verdict"], first["reason"]) == ("skip", "not today")
-
-
-def test_reports_skips_at_the_call(healthy_run: Ran) -> None:
-    healthy_run.result.stdout.fnmatch_lines(["SKIPPED [[]1[]] dump.json:1: *Torch.load*"])
+    without = [word for name in ("terminal", "cacheprovider", "junitxml", "xdist") for word in ("-p", f"no:{name}")]
+    found = probed("-p", "pytest_probe.plugin", *without)
+    assert (found.result.ret, len(found.rows)) == (0, 6)
 
 
 def test_a_record_without_floats_runs_once(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
@@ -191,31 +162,16 @@ def test_reproduces_by_the_printed_command(pytester: pytest.Pytester, make_dump:
         pytester.runpytest(*shlex.split(command)).assert_outcomes(failed=1)
 
 
-def test_two_dumps_of_one_name_have_ids_of_their_own(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    for rank in ("rank0", "rank1"):
-        make_dump(f"step0/{rank}/dump.json", {"Torch.argmax.0.forward": entries()["Torch.argmax.0.forward"]})
-    result = pytester.runpytest("--probe-dump=step0", "--probe-out=out")
-    result.assert_outcomes(passed=2)
-    lines = (pytester.path / "out/results.jsonl").read_text().splitlines()
-    assert [json.loads(line)["id"] for line in lines] == [
-        "rank0/dump.json::Torch.argmax.0.forward",
-        "rank1/dump.json::Torch.argmax.0.forward",
-    ]
-
-
 def test_a_name_that_pytest_would_take_apart_is_reproduced_by_options(
-    pytester: pytest.Pytester, make_dump: DumpMaker
+    pytester: pytest.Pytester, probed: Probed
 ) -> None:
-    make_dump(data={"Aten.a::b[0].0.forward": forward(tensor(2), output=tensor(2))})
-    pytester.makeconftest(
-        """
+    conftest = """
         from msgspec.structs import replace
 
         def pytest_probe_verdict(case, verdict):
             return replace(verdict, verdict="error", reason="planted")
-        """
-    )
-    result = pytester.runpytest("--probe-dump=dump.json")
+    """
+    found = probed(data={"Aten.a::b[0].0.forward": forward(tensor(2), output=tensor(2))}, conftest=conftest)
     command = f"--probe-dump={shlex.quote(f'{pytester.path}/dump.json')} --probe-api='Aten.a::b[[]0].0.forward'"
-    assert f"to reproduce: pytest {command}" in result.outlines
+    assert f"to reproduce: pytest {command}" in found.result.outlines
     pytester.runpytest(*shlex.split(command)).assert_outcomes(failed=1)

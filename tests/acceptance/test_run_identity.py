@@ -123,7 +123,7 @@ def test_a_wrong_device_does_not_go_on_with_another_ones_results(pytester: pytes
 
 # Options of no effect on a verdict, as they are given to runs that go on.
 FREE = (
-    ("--probe-timeout=7", "--probe-strict", "--probe-html=page.html", "--probe-history=history.sqlite",
+    ("--probe-timeout=600", "--probe-strict", "--probe-html=page.html", "--probe-history=history.sqlite",
      "--probe-save=all", "--probe-cache=cache,size=1GB", "--probe-asserts=all", "-v", "--tb=short", "-rA",
      "--junitxml=junit.xml", "--color=yes", "--durations=3", "-x"),
     ("--probe-timeout=0", "--probe-isolate", "-q", "--maxfail=3"),
@@ -160,26 +160,19 @@ WARNS = """
 """
 
 
-@pytest.mark.parametrize(("first", "then"), [((), ("--probe-strict",)), (("--probe-strict",), ())])
 def test_warnings_of_a_finished_run_fail_as_the_run_that_goes_on_says(
-    pytester: pytest.Pytester, make_dump: DumpMaker, first: tuple[str, ...], then: tuple[str, ...]
+    pytester: pytest.Pytester, make_dump: DumpMaker
 ) -> None:
     make_dump()
-    run = (*RUN, "--probe-device=cpu")
     pytester.makeconftest(WARNS)
-    assert pytester.runpytest(*run, "--probe-out=out", *first).ret == bool(first)
-    assert pytester.runpytest(*run, "--probe-out=out", "--probe-resume", *then).ret == bool(then)
-    assert run_json(pytester.path / "out")["exit_status"] == bool(then)
-    assert run_json(pytester.path / "out")["settings"]["strict"] == bool(then)
+    for more, status in ((), 0), (("--probe-resume", "--probe-strict"), 1), (("--probe-resume",), 0):
+        assert pytester.runpytest(*CPU, "--probe-out=out", *more).ret == status
+        run = run_json(pytester.path / "out")
+        assert (run["exit_status"], run["settings"]["strict"]) == (status, "--probe-strict" in more)
 
 
-# Another value of an option, and the uses that refuse it; a benchmark may be of another standard, modes or repeats.
-BOTH, MERGE = ("merge", "benchmark"), ("merge",)
-CHANGED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("device", "npu", MERGE), ("seed", "1", BOTH), ("api", "*relu", MERGE), ("standard", "exact", MERGE),
-    ("allow", "tf32", MERGE), ("repeat", "2", MERGE), ("flops", "1e6", BOTH), ("dtype", "bfloat16", MERGE),
-    ("inputs", "generated", BOTH), ("direction", "forward", MERGE),
-)  # fmt: skip
+# Another value of an option, and is a benchmark refused; what each use compares is in a test above.
+CHANGED = (("device", "npu", False), ("seed", "1", True), ("standard", "exact", False))
 
 
 @pytest.fixture(scope="module")
@@ -192,14 +185,9 @@ def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.usefixtures("finished")
-@pytest.mark.parametrize(("name", "value", "uses"), CHANGED, ids=[name for name, _, _ in CHANGED])
+@pytest.mark.parametrize(("name", "value", "refused"), CHANGED)
 def test_a_run_with_another_option_is_not_joined_nor_compared(
-    pytester: pytest.Pytester,
-    half: Path,
-    capsys: pytest.CaptureFixture[str],
-    name: str,
-    value: str,
-    uses: tuple[str, ...],
+    pytester: pytest.Pytester, half: Path, capsys: pytest.CaptureFixture[str], name: str, value: str, refused: bool
 ) -> None:
     shutil.copytree(half / "one", "one")
     pytester.makeconftest(WRONG_DEVICE)
@@ -211,7 +199,7 @@ def test_a_run_with_another_option_is_not_joined_nor_compared(
     field = "torch device" if name == "device" else name
     assert f"'two' cannot be used; its run has {field} " in capsys.readouterr().err
     assert not Path("merged").exists()
-    if "benchmark" in uses:
+    if refused:
         said = refusal(pytester, *CPU, "--probe-benchmark=out", other)
         said.fnmatch_lines([f"*--probe-benchmark: *its run has {name} *, this run has *"])
     else:

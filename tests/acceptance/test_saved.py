@@ -10,11 +10,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from pytest_probe.model.result import Result
 from pytest_probe.reports.results_file import read_results
 from tests.support import forks
+from tests.support.other_plugins import Ran
+from tests.support.running import ran
 from tests.support.writing import entries, write_dump
-
-pytestmark = pytest.mark.usefixtures("forked")
 
 FAULTY = """
 import torch
@@ -28,28 +29,27 @@ def wrong(x, *args, **kwargs):
 torch.layer_norm = wrong
 """
 REGISTERED = """
-import torch
-
 def stale_rows(x, approximate="none"):
     found = torch.nn.functional.gelu(x, approximate=approximate)
     return torch.cat([found[:-1], found[-2:-1]])
 
 def pytest_probe_register(registry):
     registry.calls["Functional.gelu"] = stale_rows
+    registry.calls["Tensor.item"] = lambda x: x.detach().item() + 3
 """
 
 
-@pytest.fixture
-def dump(pytester: pytest.Pytester) -> Path:
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    folder = tmp_path_factory.mktemp("saved")
     torch.manual_seed(0)
     norm = entries("Functional.layer_norm.0", F.layer_norm, torch.randn(8, 16), [16], torch.randn(16), backward=True)
-    return write_dump(pytester.path, norm | entries("Functional.gelu.0", F.gelu, torch.randn(8, 16)))
-
-
-def run(pytester: pytest.Pytester) -> pytest.RunResult:
-    return pytester.runpytest_subprocess(
-        "--probe-dump=dump.json", "--probe-device=cpu", "--probe-out=out", "--probe-save=failing"
-    )
+    gelu = entries("Functional.gelu.0", F.gelu, torch.randn(8, 16))
+    write_dump(folder, norm | gelu | entries("Tensor.item.0", torch.Tensor.item, torch.tensor(4)))
+    (folder / "conftest.py").write_text(FAULTY + REGISTERED)
+    found = ran(folder, "--probe-dump=dump.json", "--probe-device=cpu", "--probe-out=out", "--probe-save=failing")
+    found.result.assert_outcomes(failed=4)
+    return found
 
 
 def script(name: str, folder: Path) -> str:
@@ -66,21 +66,21 @@ def errors(text: str) -> dict[str, float]:
     return {name: float(error) for name, error in re.findall(r"^(\S+): actual .* error (\S+);", text, re.MULTILINE)}
 
 
-def test_the_script_makes_the_call_again(pytester: pytest.Pytester, dump: Path) -> None:
-    pytester.makeconftest(FAULTY)
-    run(pytester).assert_outcomes(passed=1, failed=2)
-    # Without the fault the call is right.
-    forward = errors(script("Functional.layer_norm.0.forward", pytester.path))
-    backward = errors(script("Functional.layer_norm.0.backward", pytester.path))
+def test_the_script_makes_the_call_again(told: Ran) -> None:
+    """Without the fault the call is right."""
+    forward = errors(script("Functional.layer_norm.0.forward", told.folder))
+    backward = errors(script("Functional.layer_norm.0.backward", told.folder))
     assert forward.keys() == {"output.0"}
     assert backward.keys() == {"grad.input.0", "grad.input.2"}
     assert all(error < 1e-5 for error in (forward | backward).values())
 
 
-def test_a_registered_function_is_shown_as_what_it_is(pytester: pytest.Pytester, dump: Path) -> None:
-    pytester.makeconftest(REGISTERED)
-    result = run(pytester)
-    result.stdout.fnmatch_lines(
+def of(told: Ran, api: str) -> Result:
+    return next(found for found in read_results(told.folder / "out/results.jsonl") if found.api == api)
+
+
+def test_a_registered_function_is_shown_as_what_it_is(told: Ran) -> None:
+    told.result.stdout.fnmatch_lines(
         [
             "Functional.gelu.0.forward in float32 by conftest.stale_rows: error",
             "  wrong: 16 of 128 elements (12 %): last row 7 of dim 0",
@@ -88,24 +88,19 @@ def test_a_registered_function_is_shown_as_what_it_is(pytester: pytest.Pytester,
             "saved in */Functional.gelu.0.forward.pt; the .py next to it prints what was saved",
         ]
     )
-    result.stdout.no_fnmatch_line("*Functional.gelu.0.forward in float32 on cpu*")
-    failed = next(found for found in read_results(pytester.path / "out/results.jsonl") if found.verdict == "error")
+    told.result.stdout.no_fnmatch_line("*Functional.gelu.0.forward in float32 on cpu*")
+    failed = of(told, "Functional.gelu")
     assert failed.notes[-1] == "called: conftest.stale_rows"
     assert failed.reason.endswith("; wrong: last row 7 of dim 0; stale: index 7 of dim 0 equals index 6")
     found = failed.outputs[0].diagnosis
     assert found is not None
     assert (found.wrong, found.size, found.family) == (16, 128, "moved")
     # Nobody but the project has that function: both sides are shown as they were saved.
-    assert errors(script("Functional.gelu.0.forward", pytester.path))["output.0"] > 0.1
+    assert errors(script("Functional.gelu.0.forward", told.folder))["output.0"] > 0.1
 
 
-def test_numbers_are_saved_and_shown(pytester: pytest.Pytester) -> None:
-    write_dump(pytester.path, entries("Tensor.item.0", torch.Tensor.item, torch.tensor(4)))
-    pytester.makeconftest(
-        "def pytest_probe_register(registry):\n    registry.calls['Tensor.item'] = lambda x: x.detach().item() + 3\n"
-    )
-    run(pytester).assert_outcomes(failed=1)
-    saved = torch.load(pytester.path / "out/saved/dump.json/Tensor.item.0.forward.pt", weights_only=True)
+def test_numbers_are_saved_and_shown(told: Ran) -> None:
+    saved = torch.load(told.folder / "out/saved/dump.json/Tensor.item.0.forward.pt", weights_only=True)
     assert saved["actual.output.0"] == saved["expected.output.0"] + 3
-    found = next(iter(read_results(pytester.path / "out/results.jsonl"))).outputs[0]
-    assert (found.worst[0].actual, found.worst[0].expected) == (7, 4)
+    worst = of(told, "Tensor.item").outputs[0].worst[0]
+    assert (worst.actual, worst.expected) == (7, 4)

@@ -15,7 +15,7 @@ from tests.acceptance.conftest import DumpMaker, entries
 from tests.support import scaled
 from tests.support.dumps import TENSORS
 from tests.support.dumps import unpack as unpack_msprobe
-from tests.support.ptdbg_dumps import DUMPS, stack, unpack, unpack_checker, values, write
+from tests.support.ptdbg_dumps import stack, unpack_checker, values, write
 from tests.support.tensor_files import safetensors
 
 X = np.array([[1.0, -2.0], [3.0, np.inf]], np.float32)
@@ -112,30 +112,6 @@ def test_show_describes_a_module(make_dump: DumpMaker, capsys: pytest.CaptureFix
     assert [each["name"] for each in found["outputs"]] == ["output.0"]
     every = [each["record"] for each in described(capsys, path)]
     assert (len(every), every[-1]) == (5, "Module.net.Net.0")
-
-
-@pytest.mark.parametrize("name", DUMPS)
-def test_statistics_of_real_dumps_are_those_of_the_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
-    path = unpack(name, tmp_path)
-    found = described(capsys, path)
-    lines = [each for each in map(json.loads, path.read_text().splitlines()) if len(each) == 6]
-    wanted = [number for each in lines for number in each[5] if number not in ([], "Nan") and each[4] != "[]"]
-    words = ("max", "min", "mean", "norm")
-    tensors = [
-        each
-        for record in found
-        for part in ("arguments", "outputs", "gradients")
-        for each in record[part]
-        if "dtype" in each
-    ]
-    assert sorted(float(each[word]) for each in tensors for word in words if word in each) == sorted(map(float, wanted))
-    assert len(tensors) == sum(each[4] != "[]" for each in lines)
-    listed = shown(capsys, path)
-    stems = {each[0].removesuffix("_stack_info") for each in map(json.loads, path.read_text().splitlines())}
-    count = len({stem.rsplit("_input", 1)[0].rsplit("_output", 1)[0] for stem in stems})
-    assert f" {count} entries: " in listed
 
 
 def test_show_describes_a_record_of_msprobe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,71 +5,64 @@ import json
 
 import pytest
 
-from tests.acceptance.conftest import DumpMaker
-from tests.support.running import refusal
+from tests.acceptance.conftest import DumpMaker, Probed
+from tests.support.running import collected, refusal
 
 STRICT = "apis: {linear: {float32: {standard: ulp, mean: 0, over: 0, over_ratio: 0, justification: by contract}}}"
+
+
+LINEAR = ("--probe-device=cpu", "--probe-api=linear")
+MSPROBE = (*LINEAR, "--probe-standard=msprobe")
+RULES = "--probe-standards-file=rules.yaml"
 
 
 def test_lists_of_msprobe_select(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     (pytester.path / "config.json").write_text(json.dumps({"white_list": ["linear", "relu"], "black_list": ["relu"]}))
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-standards-file=config.json", "--collect-only", "-q")
-    lines = [line for line in result.outlines if "::" in line]
-    assert lines == [f"dump.json::Functional.linear.0.{direction}" for direction in ("forward", "backward")]
+    assert collected(pytester, "--probe-dump=dump.json", "--probe-standards-file=config.json") == [
+        f"dump.json::Functional.linear.0.{direction}" for direction in ("forward", "backward")
+    ]
 
 
-def test_its_limits_judge_in_results_and_failures(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
+def test_its_limits_judge_in_results_and_failures(pytester: pytest.Pytester, probed: Probed) -> None:
+    """An ini names it from its own folder."""
     (pytester.path / "rules.yaml").write_text(STRICT)
-    args = ["--probe-dump=dump.json", "--probe-device=cpu", "--probe-standard=msprobe", "--probe-api=linear"]
-    result = pytester.runpytest(*args, "--probe-standards-file=rules.yaml", "--probe-out=out")
-    result.assert_outcomes(failed=2)
-    result.stdout.fnmatch_lines(["*rules of rules.yaml*", "*limits of the project's*"])
-    result.stdout.fnmatch_lines(["*pytest * --probe-standard=msprobe --probe-standards-file=rules.yaml*"])
-    for line in (pytester.path / "out" / "results.jsonl").read_text().splitlines():
-        assert json.loads(line)["outputs"][0]["metrics"]["justification"] == "by contract"
-    assert json.loads((pytester.path / "out" / "run.json").read_text())["settings"]["standards_file"].endswith(
-        "rules.yaml"
-    )
-
-
-def test_a_benchmark_leaves_its_rules(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    (pytester.path / "rules.yaml").write_text(STRICT)
-    args = ["--probe-dump=dump.json", "--probe-device=cpu", "--probe-standard=msprobe", "--probe-api=linear"]
-    pytester.runpytest(*args, "--probe-out=base").assert_outcomes(passed=2)
-    pytester.runpytest(*args, "--probe-benchmark=base", "--probe-standards-file=rules.yaml").assert_outcomes(failed=2)
-    ratios = "apis: {linear: {float32: {standard: benchmark, justification: not in matrix units}}}"
-    (pytester.path / "rules.yaml").write_text(ratios)
-    both = ("--probe-benchmark=base", "--probe-standards-file=rules.yaml", "--probe-out=out")
-    pytester.runpytest(*args, *both).assert_outcomes(passed=2)
-    for line in (pytester.path / "out" / "results.jsonl").read_text().splitlines():
-        assert json.loads(line)["outputs"][0]["metrics"]["benchmark_rmse"] == 1
-
-
-def test_an_ini_names_it_from_its_own_folder(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    (pytester.path / "rules.yaml").write_text(STRICT)
+    found = probed(*MSPROBE, RULES)
+    found.result.assert_outcomes(failed=2)
+    found.result.stdout.fnmatch_lines(["*rules of rules.yaml*", "*limits of the project's*"])
+    found.result.stdout.fnmatch_lines([f"*pytest * --probe-standard=msprobe {RULES}*"])
+    assert {row["outputs"][0]["metrics"]["justification"] for row in found.rows} == {"by contract"}
+    assert found.run["settings"]["standards_file"].endswith("rules.yaml")
     pytester.makeini("[pytest]\nprobe_standards_file = rules.yaml\nprobe_standard = msprobe")
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-device=cpu", "--probe-api=linear")
+    result = probed(*LINEAR).result
     result.assert_outcomes(failed=2)
     assert "--probe-standards-file" not in result.stdout.str()
+
+
+def test_a_benchmark_leaves_its_rules(pytester: pytest.Pytester, probed: Probed) -> None:
+    (pytester.path / "rules.yaml").write_text(STRICT)
+    base = probed(*MSPROBE)
+    base.result.assert_outcomes(passed=2)
+    (base.folder / "out").rename("base")
+    probed(*MSPROBE, "--probe-benchmark=base", RULES).result.assert_outcomes(failed=2)
+    ratios = "apis: {linear: {float32: {standard: benchmark, justification: not in matrix units}}}"
+    (pytester.path / "rules.yaml").write_text(ratios)
+    found = probed(*MSPROBE, "--probe-benchmark=base", RULES)
+    found.result.assert_outcomes(passed=2)
+    assert [row["outputs"][0]["metrics"]["benchmark_rmse"] for row in found.rows] == [1, 1]
 
 
 def test_a_wrong_file_stops_before_anything_is_collected(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     (pytester.path / "rules.yaml").write_text("apis:\n  linear:\n    float23: {}\n")
-    said = refusal(pytester, "--probe-dump=dump.json", "--probe-standards-file=rules.yaml")
+    said = refusal(pytester, "--probe-dump=dump.json", RULES)
     said.fnmatch_lines(["*rules.yaml:3: apis: linear: unknown key 'float23'; did you mean 'float32'?*"])
 
 
-def test_its_decimals_and_its_folder_for_tensors(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
+def test_its_decimals_and_its_folder_for_tensors(pytester: pytest.Pytester, probed: Probed) -> None:
     (pytester.path / "config.json").write_text(json.dumps({"precision": 2, "error_data_path": "wrong"}))
-    args = ["--probe-dump=dump.json", "--probe-device=cpu", "--probe-api=linear", "--probe-direction=forward"]
-    both = ("--probe-out=out", "--probe-save=all", "--probe-standards-file=config.json")
-    pytester.runpytest(*args, *both).assert_outcomes(passed=1)
+    options = ("--probe-direction=forward", "--probe-save=all", "--probe-standards-file=config.json")
+    probed(*LINEAR, *options).result.assert_outcomes(passed=1)
     assert [path.name for path in (pytester.path / "wrong/saved/dump.json").glob("*.pt")] == [
         "Functional.linear.0.forward.pt"
     ]

@@ -15,7 +15,7 @@ from pytest_probe.plugin import xdist
 from pytest_probe.plugin.session import make_probe
 from pytest_probe.reports import running_case
 from pytest_probe.reports.running_case import Running
-from tests.acceptance.conftest import DumpMaker, entries
+from tests.acceptance.conftest import DumpMaker, Probed, entries
 from tests.support.devices import Emulated
 from tests.support.settings import settings_of
 
@@ -29,12 +29,12 @@ KILLER = """
 """
 
 
-def test_every_item_runs_where_many_kill_their_worker(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    pytester.makeconftest(KILLER)
+def test_every_item_runs_where_many_kill_their_worker(probed: Probed) -> None:
     argmax = entries()["Torch.argmax.0.forward"]
     data = {f"Torch.argmax.{number}.forward": argmax for number in range(5)}
-    make_dump(data={**data, "Functional.relu.0.forward": entries()["Functional.relu.0.forward"]})
-    result = pytester.runpytest("--probe-dump=dump.json", "-n1", "--probe-out=out", "--probe-seed=3")
+    data["Functional.relu.0.forward"] = entries()["Functional.relu.0.forward"]
+    found = probed("-n1", "--probe-seed=3", data=data, conftest=KILLER)
+    result = found.result
     result.stdout.fnmatch_lines(
         [
             "Torch.argmax.?.forward: the process died by SIGKILL while it ran; that was death 2 of this case, *",
@@ -50,17 +50,13 @@ def test_every_item_runs_where_many_kill_their_worker(pytester: pytest.Pytester,
     summary = [line for line in result.outlines if line.startswith("FAILED dump.json::Torch.argmax.")]
     assert len(summary) == 5
     assert all("forward - Torch.argmax." in line for line in summary)
-    lines = [json.loads(line) for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
-    crashed = sorted(line["id"] for line in lines if line["verdict"] == "error")
-    assert crashed == [f"dump.json::Torch.argmax.{number}.forward" for number in range(5)]
-    assert {line["api"] for line in lines} == {"Torch.argmax", "Functional.relu"}
+    assert found.verdicts == {name: "error" if "argmax" in name else "pass" for name in data}
+    assert {row["api"] for row in found.rows} == {"Torch.argmax", "Functional.relu"}
 
 
-def test_a_worker_that_lost_its_device_is_replaced(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_a_worker_that_lost_its_device_is_replaced(probed: Probed) -> None:
     """As after an illegal address on a GPU: the case has its error, and no other one runs in that process."""
-    make_dump()
-    pytester.makeconftest(
-        """
+    conftest = """
         from pytest_probe.frameworks.torch.framework import TorchFramework
 
         def broken(*args, **kwargs):
@@ -72,21 +68,16 @@ def test_a_worker_that_lost_its_device_is_replaced(pytester: pytest.Pytester, ma
 
         def pytest_probe_register(registry):
             registry.calls["Functional.relu"] = broken
-        """
-    )
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-device=cpu", "-n1", "--probe-out=out")
-    result.stdout.fnmatch_lines(["6 cases, 3 pass, 2 error, 1 skip"])
-    lines = [json.loads(line) for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
-    assert len(lines) == 6
-    errors = [line["reason"] for line in lines if line["verdict"] == "error"]
+    """
+    found = probed("--probe-device=cpu", "-n1", conftest=conftest)
+    found.result.stdout.fnmatch_lines(["6 cases, 3 pass, 2 error, 1 skip"])
+    errors = [row["reason"] for row in found.by_name.values() if row["verdict"] == "error"]
     assert len(errors) == 2
     assert all("illegal memory access" in reason for reason in errors)
 
 
-def test_devices_are_shared_out(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    pytester.makeconftest(
-        """
+def test_devices_are_shared_out(probed: Probed) -> None:
+    conftest = """
         class Device:
             def __init__(self, name): self.name = name
             def put(self, tensor): return tensor.clone()
@@ -95,15 +86,11 @@ def test_devices_are_shared_out(pytester: pytest.Pytester, make_dump: DumpMaker)
 
         def pytest_probe_register(registry):
             registry.devices["fake"] = Device
-        """
-    )
-    result = pytester.runpytest(
-        "--probe-dump=dump.json", "--probe-device=fake:0,fake:1", "-n2", "--probe-out=out", "--probe-api=Functional.*"
-    )
-    result.assert_outcomes(passed=4)
-    result.stdout.fnmatch_lines(["probe: fake:0 fake:1, torch *"])
-    lines = (pytester.path / "out/results.jsonl").read_text().splitlines()
-    assert {json.loads(line)["device"] for line in lines} == {"fake:0", "fake:1"}
+    """
+    found = probed("--probe-device=fake:0,fake:1", "-n2", "--probe-api=Functional.*", conftest=conftest)
+    found.result.assert_outcomes(passed=4)
+    found.result.stdout.fnmatch_lines(["probe: fake:0 fake:1, torch *"])
+    assert {row["device"] for row in found.rows} == {"fake:0", "fake:1"}
 
 
 # What each API does to its worker, on its own side.
@@ -122,14 +109,10 @@ FAULTS = """
 """
 
 
-def test_the_death_of_a_worker_is_one_result_of_its_item(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    pytester.makeconftest(FAULTS)
-    files = ["--probe-out=out", "--junitxml=junit.xml"]
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-device=cpu", "-n1", *files)
-    result.assert_outcomes(failed=2, passed=2, skipped=2)
-    lines = [json.loads(line) for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
-    found = {line["id"].rpartition("::")[2]: line for line in lines}
+def test_the_death_of_a_worker_is_one_result_of_its_item(probed: Probed) -> None:
+    run = probed("--probe-device=cpu", "-n1", "--junitxml=junit.xml", conftest=FAULTS)
+    run.result.assert_outcomes(failed=2, passed=2, skipped=2)
+    found = run.by_name
     assert len(found) == 6
     for direction in ("forward", "backward"):
         relu = found[f"Functional.relu.0.{direction}"]
@@ -138,7 +121,7 @@ def test_the_death_of_a_worker_is_one_result_of_its_item(pytester: pytest.Pytest
     argmax = found["Torch.argmax.0.forward"]
     assert (argmax["verdict"], argmax["kind"]) == ("skip", "no reference")
     assert argmax["reason"] == "the process died with exit status 3 while its reference ran"
-    assert '<property name="probe.kind" value="crash" />' in (pytester.path / "junit.xml").read_text()
+    assert '<property name="probe.kind" value="crash" />' in (run.folder / "junit.xml").read_text()
 
 
 # What the test has put in its place here has to be there in the workers, too, which find their devices themselves.
@@ -152,21 +135,14 @@ TWO_OF_A_KIND = """
 """
 
 
-def test_a_kind_means_all_of_its_devices(
-    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kind_means_all_of_its_devices(probed: Probed, monkeypatch: pytest.MonkeyPatch) -> None:
     """And -n auto is one worker for each. torch takes a CPU by a number as well."""
-    make_dump()
     both = ("cpu:0", "cpu:1")
     monkeypatch.setattr(TorchFramework, "all_devices", lambda self, name: both if name == "cpu" else (name,))
-    pytester.makeconftest(TWO_OF_A_KIND)
-    result = pytester.runpytest(
-        "--probe-dump=dump.json", "--probe-device=cpu", "-n", "auto", "--probe-out=out", "--probe-api=Functional.*"
-    )
-    result.stdout.fnmatch_lines(["created: 2/2 workers", "probe: cpu:0 cpu:1, torch *"])
-    result.assert_outcomes(passed=4)
-    lines = (pytester.path / "out/results.jsonl").read_text().splitlines()
-    assert {json.loads(line)["device"] for line in lines} <= set(both)
+    found = probed("--probe-device=cpu", "-n", "auto", "--probe-api=Functional.*", conftest=TWO_OF_A_KIND)
+    found.result.stdout.fnmatch_lines(["created: 2/2 workers", "probe: cpu:0 cpu:1, torch *"])
+    found.result.assert_outcomes(passed=4)
+    assert {row["device"] for row in found.rows} <= set(both)
 
 
 def test_on_the_cpu_xdist_counts_workers(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
@@ -262,11 +238,9 @@ def test_who_hands_out_items_imports_no_framework(pytester: pytest.Pytester, mak
     assert [device["framework"] for device in found] == ["torch"]
 
 
-def test_a_case_that_failed_before_the_run_was_ended_is_told(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_a_case_that_failed_before_the_run_was_ended_is_told(probed: Probed) -> None:
     """Reports are held until an item has ended, which it never does here."""
-    make_dump(data={"Functional.relu.0.forward": entries()["Functional.relu.0.forward"]})
-    pytester.makeconftest(
-        """
+    conftest = """
         import pytest
 
         def pytest_probe_register(registry):
@@ -274,18 +248,15 @@ def test_a_case_that_failed_before_the_run_was_ended_is_told(pytester: pytest.Py
 
         def pytest_runtest_teardown(item):
             pytest.exit("enough")
-        """
-    )
-    result = pytester.runpytest("--probe-dump=dump.json", "-n1")
-    result.stdout.fnmatch_lines(["FAILED dump.json::Functional.relu.0.forward*"])
+    """
+    data = {"Functional.relu.0.forward": entries()["Functional.relu.0.forward"]}
+    probed("-n1", data=data, conftest=conftest).result.stdout.fnmatch_lines(["FAILED *::Functional.relu.0.forward*"])
 
 
-def test_an_unknown_device_is_refused_before_a_test_runs(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    result = pytester.runpytest("--probe-dump=dump.json", "-n1", "--probe-device=tpu", "--probe-out=out")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --probe-device: 'tpu' cannot be used; torch says: *"])
-    assert not (pytester.path / "out/results.jsonl").read_text()
+def test_an_unknown_device_is_refused_before_a_test_runs(probed: Probed) -> None:
+    found = probed("-n1", "--probe-device=tpu")
+    assert (found.result.ret, found.rows) == (pytest.ExitCode.USAGE_ERROR, [])
+    found.result.stderr.fnmatch_lines(["ERROR: --probe-device: 'tpu' cannot be used; torch says: *"])
 
 
 def test_workers_that_die_before_any_item_end_the_run() -> None:
@@ -296,10 +267,9 @@ def test_workers_that_die_before_any_item_end_the_run() -> None:
         hands_out.pytest_testnodedown(node(), "Not properly terminated")
 
 
-def test_the_cap_of_the_user_stays(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    pytester.makeconftest(KILLER)
-    make_dump(data={f"Torch.argmax.{n}.forward": entries()["Torch.argmax.0.forward"] for n in range(3)})
-    result = pytester.runpytest("--probe-dump=dump.json", "-n1", "--max-worker-restart=0")
+def test_the_cap_of_the_user_stays(probed: Probed) -> None:
+    data = {f"Torch.argmax.{n}.forward": entries()["Torch.argmax.0.forward"] for n in range(3)}
+    result = probed("-n1", "--max-worker-restart=0", data=data, conftest=KILLER).result
     result.stdout.fnmatch_lines(["1 case, 1 error", "2 items did not run"])
 
 
@@ -321,19 +291,17 @@ LARGE = """
 
 
 def test_linux_kills_a_worker_for_memory(
-    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
+    pytester: pytest.Pytester, probed: Probed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first time another process may have taken the memory: the case runs again."""
     vmstat = pytester.path / "vmstat"
     vmstat.write_text("pgfault 5\noom_kill 7")
     monkeypatch.setattr(running_case, "_VMSTAT", vmstat)
-    make_dump(data={name: entry for name, entry in entries().items() if name.endswith("forward")})
-    pytester.makeconftest(LARGE)
-    pytester.runpytest("--probe-dump=dump.json", "--probe-device=cpu", "-n1", "--probe-out=out")
+    data = {name: entry for name, entry in entries().items() if name.endswith("forward")}
+    found = probed("--probe-device=cpu", "-n1", data=data, conftest=LARGE)
     assert vmstat.read_text() == "pgfault 5\noom_kill 9"
-    found = [json.loads(line) for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
-    assert len(found) == 4
-    (killed,) = (line for line in found if line["verdict"] == "error")
+    assert len(found.rows) == 4
+    (killed,) = (row for row in found.rows if row["verdict"] == "error")
     assert (killed["api"], killed["kind"]) == ("Functional.relu", "out of memory")
     assert killed["reason"] == (
         "the process died by SIGKILL while the device ran it; that was death 2 of this case, which is not run again: "

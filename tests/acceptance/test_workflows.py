@@ -8,10 +8,11 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from string import Template
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ STUBS = {
     "junitparser": 'set -- $4 "$5"; test -f junit-recorded.xml && test -f junit-bfloat16.xml && touch junit.xml',
     "python3": 'mkdir -p .venv/bin && ln -sf "$(which pip)" .venv/bin/',
 }
+PYTEST = re.compile(r"(?:\S*/)?pytest (.*?)( \|\| test \$\? -eq 1)?$")
 GITHUB_STEP = {"uses", "run", "with", "env", "if"}
 GITLAB_JOB = {"image", "cache", "before_script", "extends", "stage", "parallel", "script", "artifacts", "when"}
 
@@ -59,23 +61,35 @@ class Machine:
     def __init__(self, pytester: pytest.Pytester) -> None:
         self._pytester = pytester
 
-    def run(self, command: str, variables: Mapping[str, str] | None = None) -> str:
-        """What a command prints; it must end with 0."""
-        line = Template(command).safe_substitute(variables or {})
-        found = re.match(r"(?:\S*/)?pytest (.*?)( \|\| test \$\? -eq 1)?$", line.strip())
-        if found is not None:
-            words = shlex.split(found[1].replace("-n 2", "-n 0"))
-            result = self._pytester.runpytest_inprocess(*words)
-            assert result.ret == 0, line
-            return result.stdout.str()
+    def run(self, *commands: str, variables: Mapping[str, str] = MappingProxyType({})) -> str:
+        """What they print; each must end with 0."""
+        printed, waiting = "", [*commands]
+        while waiting:
+            lines = [Template(line).safe_substitute(variables).strip() for line in waiting]
+            at = next((at for at, line in enumerate(lines) if PYTEST.match(line)), len(lines))
+            printed += self._shell(lines[:at]) if at else ""
+            printed += self._pytest(lines[at]) if at < len(lines) else ""
+            waiting = waiting[at + 1 :]
+        return printed
+
+    def _pytest(self, line: str) -> str:
+        found = PYTEST.match(line)
+        assert found is not None
+        result = self._pytester.runpytest_inprocess(*shlex.split(found[1].replace("-n 2", "-n 0")))
+        assert result.ret == 0, line
+        return result.stdout.str()
+
+    def _shell(self, lines: Sequence[str]) -> str:
         environment = {**os.environ, "DUMP_URL": "https://example.com/dump.json"}
-        done = subprocess.run(["bash", "-e", "-c", line], env=environment, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        command = ["bash", "-e", "-c", "\n".join(lines)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, f"{lines}\n{done.stdout}{done.stderr}"
         return done.stdout
 
-    def run_all(self, commands: Iterable[str], variables: Mapping[str, str] | None = None) -> str:
-        """What all of them print."""
-        return "".join(self.run(command, variables) for command in commands)
+
+def updated_then_gated(machine: Machine, update: Sequence[str], gate: Sequence[str]) -> None:
+    assert "baseline baseline.jsonl: 3 cases, 3 added" in machine.run(*update)
+    assert "gate: 3 as before (baseline.jsonl)" in machine.run(*gate)
 
 
 def test_the_github_workflow_is_valid_and_its_commands_run(machine: Machine) -> None:
@@ -88,9 +102,7 @@ def test_the_github_workflow_is_valid_and_its_commands_run(machine: Machine) -> 
         assert any(step.get("with", {}).get("key", "").startswith("dump-") for step in job["steps"])
     machine.run("git init -q . && git add dump.json")
     jobs = {name: [step["run"] for step in job["steps"] if "run" in step] for name, job in workflow["jobs"].items()}
-    printed = {name: machine.run_all(jobs[name]) for name in ("update", "gate")}
-    assert "baseline baseline.jsonl: 3 cases, 3 added" in printed["update"]
-    assert "gate: 3 as before (baseline.jsonl)" in printed["gate"]
+    updated_then_gated(machine, jobs["update"], jobs["gate"])
     assert Path("results/results.jsonl").is_file()
 
 
@@ -101,12 +113,12 @@ def test_the_gitlab_pipeline_is_valid_and_its_commands_run(machine: Machine) -> 
     assert {job["stage"] for job in pipeline.values() if "stage" in job} == {*stages}
     shared = pipeline[".dump"]
     assert shared["cache"]["paths"] == ["dump.json"]
-    machine.run_all(shared["before_script"])
+    machine.run(*shared["before_script"])
     for name, words in (("update", "3 added"), ("gate", "gate: 3 as before")):
         assert pipeline[name]["extends"] == ".dump"
         for variables in _matrix(pipeline[name]["parallel"]["matrix"]):
-            assert words in machine.run_all(pipeline[name]["script"], variables)
-    machine.run_all(pipeline["merged"]["script"])
+            assert words in machine.run(*pipeline[name]["script"], variables=variables)
+    machine.run(*pipeline["merged"]["script"])
     assert Path("junit.xml").is_file()
     assert Path("out-bfloat16/summary.md").read_text().startswith("## pytest-probe: nothing failed")
 
@@ -123,9 +135,7 @@ def test_the_jenkins_pipeline_is_balanced_and_its_commands_run(machine: Machine)
         name: re.findall(r"sh '(.*)'", body)
         for name, body in re.findall(r"stage\('(\w+)'\)(.*?)\n    }\n", text, re.DOTALL)
     }
-    printed = {name: machine.run_all(stages[name]) for name in ("Prepare", "Update", "Gate")}
-    assert "baseline baseline.jsonl: 3 cases, 3 added" in printed["Update"]
-    assert "gate: 3 as before (baseline.jsonl)" in printed["Gate"]
+    updated_then_gated(machine, [*stages["Prepare"], *stages["Update"]], stages["Gate"])
     assert Path("junit.xml").is_file()
 
 
@@ -152,7 +162,7 @@ def run_action(github: Path, **given: str) -> subprocess.CompletedProcess[str]:
         path = os.pathsep.join((str(Path("bin").absolute()), str(Path(sys.executable).parent), os.environ["PATH"]))
         environment = {**os.environ, **of_job, "GITHUB_WORKSPACE": os.getcwd(), "PATH": path, **own}
         command = ["bash", "-e", "-o", "pipefail", "-c", step["run"]]
-        done.append(subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300))
+        done.append(subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600))
     return done[-1]
 
 

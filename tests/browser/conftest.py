@@ -31,7 +31,16 @@ def browser() -> Iterator[Chrome]:
 
 
 @pytest.fixture
-def opened(browser: Chrome, tmp_path: Path) -> Opener:
+def phone(browser: Chrome) -> Iterator[None]:
+    """The window is as wide as a phone's."""
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    yield
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.fixture
+def opened_anyway(browser: Chrome, tmp_path: Path) -> Opener:
     """Opens the page of a run with these results."""
 
     def make(results: list[Result], beside: Comparison | None = None, lines: Mapping[str, Any] | None = None) -> Opened:
@@ -45,3 +54,18 @@ def opened(browser: Chrome, tmp_path: Path) -> Opener:
         return Opened(browser, path)
 
     return make
+
+
+@pytest.fixture
+def opened(opened_anyway: Opener) -> Iterator[Opener]:
+    """The same. When the test is over, nothing was harmed, asked for or complained of."""
+    pages: list[Opened] = []
+
+    def make(*args: Any) -> Opened:
+        pages.append(opened_anyway(*args))
+        return pages[-1]
+
+    yield make
+    assert pages[-1].messages() == []
+    assert pages[-1].requests() == []
+    assert pages[-1].run("return window.harmed") is None

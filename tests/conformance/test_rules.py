@@ -1,7 +1,5 @@
 """Decision rules against what the tools decided, row by row, from the tools' own metric columns.
 
-    pytest tests/conformance --corpus=DIR      # every CSV below DIR as well
-
 Same verdict; where one of our standards mends a slip of its tool on purpose, the row names it.
 """
 
@@ -180,23 +178,3 @@ def _measures(name: str, cells: Mapping[str, str]) -> Measures:
     elif "max_abs_error" not in cells and "float" in cells["device_dtype"]:
         found |= {"actual_magnitude": 0.0, "expected_magnitude": 1.0}
     return Measures(1 if name.startswith("one.") else 1200, **found)
-
-
-def test_a_corpus(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = request.config.getoption("corpus")
-    if folder is None:
-        pytest.skip("give a folder with the tools' CSV files: --corpus=DIR")
-    unlike = []
-    for path in files(Path(folder), "checking_details") + files(Path(folder), "compare_result.csv"):
-        if _tool(path, STATUSES):
-            unlike += _reported(str(path), checked(path), capsys)
-    for path in files(Path(folder), "precision_compare_details"):
-        for compare in COMPARES.get(_tool(path, COMPARES), ()):
-            unlike += _reported(f"{path} {getattr(compare, '__name__', '')}", compared(path, compare), capsys)
-    assert not unlike
-
-
-def _reported(what: str, agreement: Agreement, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    with capsys.disabled():
-        print(f"\n{what}: {agreement}, {len(agreement.unlike)} unlike", end="")
-    return agreement.unlike

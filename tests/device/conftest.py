@@ -59,7 +59,7 @@ def train(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Train:
     folder = tmp_path_factory.mktemp("trainings")
     command = [sys.executable, "-m", "tests.device.train", str(library), str(folder)]
     environment = {**os.environ, HIDDEN: ""}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
 

@@ -67,12 +67,19 @@ def test_statistics_are_those_of_the_values(train: Train, model: str) -> None:
         assert (one["Mean"], one["Norm"]) == (approx(wide.mean().item()), approx(wide.norm().item()))
 
 
+def ran(library: Path, program: str) -> str:
+    """What a program prints that has the device."""
+    head = f"import torch\nfrom tests.device import pretend\npretend.load({str(library)!r})\n"
+    command = [sys.executable, "-c", head + program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_blocks_are_counted_where_they_are_and_nothing_waits(library: Path, tmp_path: Path) -> None:
     program = f"""
-import torch
 from pytest_probe import capture
 from pytest_probe.capture.torch.scaled import of_operands
-from tests.device import pretend
 from tests.support import scaled
 
 def there(value):
@@ -83,7 +90,6 @@ def there(value):
         return data
     return [there(each) for each in value] if isinstance(value, list) else value
 
-pretend.load({str(library)!r})
 calls = [scaled.product(name, 3, (33, 272, 24)) for name in ("1x128, 128x128", "nvfp4, two levels")]
 calls = [(call.api, call.args) for call in calls] + [scaled.grouped("mxfp8", 2)[:2]]
 for api, args in calls:
@@ -100,8 +106,7 @@ with capture({str(tmp_path)!r}, task="statistics"):
     torch._scaled_mm(*on_device)
     assert pretend.waits() == before
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    ran(library, program)
     (path,) = tmp_path.glob("step0/*/dump.json")
     inputs = json.loads(path.read_text())["data"]["Torch._scaled_mm.0.forward"]["input_args"]
     assert [each["blocks"]["blocks"] for each in inputs[:2]] == [16, 16]
@@ -110,10 +115,7 @@ with capture({str(tmp_path)!r}, task="statistics"):
 
 def test_whole_tensors_are_copied_and_nothing_waits(library: Path, tmp_path: Path) -> None:
     program = f"""
-import torch
 from pytest_probe import capture
-from tests.device import pretend
-pretend.load({str(library)!r})
 x = torch.arange(12, dtype=torch.float32).reshape(3, 4).to("pretend")
 for way in ({{"task": "tensor"}}, {{"summary_mode": "md5"}}):
     with capture({str(tmp_path)!r} + "/" + "".join(way.values()), **way):
@@ -124,8 +126,7 @@ for way in ({{"task": "tensor"}}, {{"summary_mode": "md5"}}):
     assert after[0] == before[0], after
     assert after[1] - before[1] >= 4, after
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    ran(library, program)
     x = torch.arange(12, dtype=torch.float32).reshape(3, 4)
     wanted = {"Tensor.mul_": x.T + 1, "Tensor.__add__": x.T}
     for entries in (tmp_path / "tensor", tmp_path / "md5"):
@@ -141,11 +142,8 @@ for way in ({{"task": "tensor"}}, {{"summary_mode": "md5"}}):
 
 def test_an_overflow_on_the_device(library: Path, tmp_path: Path) -> None:
     program = f"""
-import torch
 from pytest_probe import PrecisionDebugger
 from pytest_probe.errors import OverflowFound
-from tests.device import pretend
-pretend.load({str(library)!r})
 x = torch.zeros(3, requires_grad=True, device="pretend")
 debugger = PrecisionDebugger(dump_path={str(tmp_path)!r}, task="overflow_check")
 debugger.start()
@@ -156,10 +154,11 @@ assert pretend.waits() - before == 1
 try:
     (y - 1).sqrt().sum().backward()
 except OverflowFound as error:
-    print(error)
+    print(error, flush=True)
+    import os
+    os._exit(0)
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert "Tensor.sqrt.0.backward" in done.stdout, done.stderr
+    assert "Tensor.sqrt.0.backward" in ran(library, program)
     (gradient,) = tmp_path.glob("step0/*/dump_tensor_data/Tensor.sqrt.0.backward.output.0.pt")
     assert torch.load(gradient).tolist() == [torch.inf] * 3
 
@@ -249,12 +248,9 @@ def test_a_tensor_costs_one_launch_at_most_and_a_step_one_copy(
 
 def test_a_tensor_is_counted_again_where_it_may_have_changed(library: Path, tmp_path: Path) -> None:
     program = f"""
-import torch
 from types import SimpleNamespace
 from pytest_probe import capture
 from pytest_probe.capture.torch import device_statistics, values
-from tests.device import pretend
-pretend.load({str(library)!r})
 counted = []
 
 class Counted(values.DeviceStatistics):
@@ -298,8 +294,7 @@ with capture({str(tmp_path)!r}, task="statistics"):
 assert counted.count((9,)) == 20 + 20, counted
 assert counted.count((5,)) == 7, counted  # one for each write
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    ran(library, program)
     (path,) = tmp_path.glob("step0/*/dump.json")
     entries = json.loads(path.read_text())["data"]
 

@@ -62,7 +62,7 @@ def healthy() -> dict[str, dict[str, Any]]:
 
 
 def run(pytester: pytest.Pytester, out: str, *how: str) -> int:
-    limit = "--probe-timeout=8"
+    limit = "--probe-timeout=20"
     return int(pytester.runpytest_subprocess(*PLUGINS, "--probe-dump=dump.json", f"--probe-out={out}", limit, *how).ret)
 
 

@@ -75,30 +75,26 @@ def test_the_table_names_each_folder_and_file() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", ["-n0", "-n1"])
-def test_a_run_needs_no_feature(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, dump: Path, workers: str
-) -> None:
+def test_a_run_needs_no_feature(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, dump: Path) -> None:
     """With neither their folder nor their rows, in any process."""
     assert {option.name for option in OPTIONS} > set(CORE)
     pytester.makepyfile(sitecustomize=WITHOUT.format(core=CORE))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(pytester.path), os.environ.get("PYTHONPATH", "")]))
-    result = pytester.runpytest_subprocess(workers, f"--probe-dump={dump}", "--probe-out=out")
+    result = pytester.runpytest_subprocess("-n1", f"--probe-dump={dump}", "--probe-out=out")
     result.stdout.fnmatch_lines(["*2 cases, 2 pass*", "*2 passed*"])
     assert pytester.run(sys.executable, "-c", COMMAND, "show", dump).ret == 0
     assert len((pytester.path / "out" / "results.jsonl").read_text().splitlines()) == 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", ["-n0", "-n1"])
-def test_a_new_row_is_a_new_feature(pytester: pytest.Pytester, dump: Path, workers: str) -> None:
+def test_a_new_row_is_a_new_feature(pytester: pytest.Pytester, dump: Path) -> None:
     pytester.makepyfile(loud=LOUD)
     pytester.makeconftest(
         "from pytest_probe.options import FEATURES\nFEATURES['loud.Loud'] = lambda asked: asked.strict"
     )
     pytester.makeini("[pytest]\npythonpath = .")
-    result = pytester.runpytest_subprocess(workers, "-v", f"--probe-dump={dump}", "--probe-strict")
+    result = pytester.runpytest_subprocess("-n1", "-v", f"--probe-dump={dump}", "--probe-strict")
     result.stdout.fnmatch_lines(["loud is here", "*it is loud*", "loud: 2", "behind it", "*2 failed*"])
-    result = pytester.runpytest_subprocess(workers, f"--probe-dump={dump}")
+    result = pytester.runpytest_subprocess("-n0", f"--probe-dump={dump}")
     result.stdout.no_fnmatch_line("*loud*")
     result.assert_outcomes(passed=2)

@@ -39,12 +39,6 @@ def failures() -> GroupedFailures:
     return found
 
 
-def test_the_first_of_a_group_is_printed_in_full(failures: GroupedFailures) -> None:
-    first, *others = shortened(failures)
-    assert "failure of 0" in first
-    assert others == ["shortened", "shortened"]
-
-
 def test_an_item_that_passes_at_last_is_in_no_group(failures: GroupedFailures) -> None:
     for number in CASES[:2]:
         failures.add(item_of(number), [made_result(number)], NO_LINE)

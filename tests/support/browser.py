@@ -70,6 +70,13 @@ class Opened:
     def find(self, selector: str) -> WebElement:
         return self.driver.find_element("css selector", selector)
 
+    def awaited(self, selector: str) -> WebElement:
+        """What the page shows a little later."""
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        WebDriverWait(self.driver, 60).until(lambda _: self.all(selector))
+        return self.find(selector)
+
     def all(self, selector: str) -> list[WebElement]:
         return self.driver.find_elements("css selector", selector)
 
@@ -81,7 +88,11 @@ class Opened:
 
     def view(self, name: str) -> None:
         """Go to a view by its name."""
-        next(button for button in self.all("#views button") if button.text == name).click()
+        self.click("#views button", name)
+
+    def click(self, selector: str, text: str) -> None:
+        """What has this text."""
+        next(element for element in self.all(selector) if element.text == text).click()
 
     def choose(self, select: str, value: str) -> None:
         """Choose from a list, as a user does."""

@@ -25,7 +25,7 @@ import pytest
 
 SERVER = Path(__file__).with_name("fork_server.py")
 POSSIBLE = sys.platform == "linux" and find_spec("torch") is not None
-LIMIT = 240
+LIMIT = 1200
 # Of this process, as torch needs it; a test may have changed it when the first program is asked for.
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 

@@ -45,6 +45,13 @@ class Ran(Struct, frozen=True):
         return [json.loads(line) for line in (self.folder / "out/results.jsonl").read_text().splitlines()]
 
     @property
+    def by_name(self) -> Mapping[str, dict[str, Any]]:
+        """Results by entry; no entry stands there twice."""
+        found = {row["id"].rpartition("::")[2]: row for row in self.rows}
+        assert len(found) == len(self.rows)
+        return found
+
+    @property
     def verdicts(self) -> Mapping[str, str]:
         """Verdicts of results.jsonl by entry; no entry stands there twice."""
         names = [row["id"].partition("::")[2] for row in self.rows]

@@ -289,7 +289,7 @@ class _FuzzItem(NoticeItem):
             verdict, self.portable_id, api=self.api, direction="", dtype="", device=device, duration=duration
         )
 
-    def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:
+    def shown_place(self) -> tuple[PathLike[str] | str, int | None, str]:
         return printable_line(str(self.dump_path)), None, f"{self.name} "
 
 
