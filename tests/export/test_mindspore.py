@@ -22,33 +22,12 @@ def test_rows_messages_and_apis(tmp_path: Path) -> None:
         outcome("Tensor.__add__.0.forward", "pass", output(measures=NEAR), api="Tensor.__add__", **mindspore),
         outcome("Tensor.max.0.forward", "skip", api="Tensor.max", **mindspore),
     )
+    header = "API Name,Bench Dtype,Tested Dtype,Shape,Cosine,MaxAbsErr,MaxRelativeErr,Status,Message"
+    far = ["Float32", "Float32", "(2, 3)", "0.5", "0.25", "1.5", "error", COSINE + LARGEST]
+    near = ["BFloat16", "BFloat16", "(3,)", "1.0", "0.0", "0.0", "pass", ""]
     assert details(tmp_path) == [
-        *[
-            [
-                "API Name",
-                "Bench Dtype",
-                "Tested Dtype",
-                "Shape",
-                "Cosine",
-                "MaxAbsErr",
-                "MaxRelativeErr",
-                "Status",
-                "Message",
-            ]
-        ],
-        [
-            "Mint.add.0.forward.output.0",
-            "Float32",
-            "Float32",
-            "(2, 3)",
-            "0.5",
-            "0.25",
-            "1.5",
-            "error",
-            COSINE + LARGEST,
-        ],
-        ["Mint.add.0.backward.output.0", "BFloat16", "BFloat16", "(3,)", "1.0", "0.0", "0.0", "pass", ""],
-    ]
+        header.split(","), ["Mint.add.0.forward.output.0", *far], ["Mint.add.0.backward.output.0", *near]
+    ]  # fmt: skip
     assert results(tmp_path) == [
         ["API Name", "Forward Test Success", "Backward Test Success", "Message"],
         ["Mint.add.0", "error", "pass", COSINE + LARGEST],
