@@ -13,7 +13,7 @@ import pytest
 
 from pytest_probe.cli import main
 from tests.acceptance.conftest import DumpMaker, forward, tensor
-from tests.support.csv_cells import lines, unlike
+from tests.support import csv_cells
 from tests.support.paddle_dumps import unpack, unpack_outputs, write_outputs
 
 X = np.linspace(-2, 2, 200, dtype=np.float32)
@@ -37,17 +37,12 @@ def compare(device: Path, benchmark: Path, out: Path, *options: str, standard: s
     )
 
 
-def rows(folder: Path, kind: str) -> list[list[str]]:
-    return lines(folder, f"accuracy_checking_{kind}")
-
-
 def details(folder: Path) -> dict[str, Row]:
-    header, *found = rows(folder, "details")
-    return {line[0]: dict(zip(header, line, strict=True)) for line in found}
+    return {row["API Name"]: row for row in csv_cells.rows(folder, "accuracy_checking_details")}
 
 
 def results(folder: Path) -> dict[str, list[str]]:
-    return {name: rest for name, *rest in rows(folder, "result")[1:]}
+    return {name: rest for name, *rest in csv_cells.lines(folder, "accuracy_checking_result")[1:]}
 
 
 @pytest.mark.parametrize("device", ["device", "device_bf16", "bench_bf16"])
@@ -56,9 +51,9 @@ def test_the_tools_own_files_cell_by_cell(gpt: Path, tmp_path: Path, device: str
     assert status == (device != "bench_bf16")
     theirs = gpt / f"compare_bench_vs_{device}"
     for kind in ("details", "result"):
-        mine, wanted = rows(tmp_path, kind), rows(theirs, kind)
+        mine, wanted = (csv_cells.lines(folder, f"accuracy_checking_{kind}") for folder in (tmp_path, theirs))
         assert len(wanted) > 40
-        assert list(unlike(mine, wanted)) == []
+        assert list(csv_cells.unlike(mine, wanted)) == []
         with next(tmp_path.glob(f"*{kind}*")).open("rb") as file:
             assert file.read(3) == b"\xef\xbb\xbf"
 

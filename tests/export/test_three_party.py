@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from pytest_probe.export.details import Row
 from pytest_probe.export.three_party import MSPROBE, ComparedRow, compare, compared_files
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.reports.results_file import write_rows
+from tests.support import csv_cells
 
 STAMP = "20261121093000"
 
@@ -39,15 +39,13 @@ def rows(*made: Row) -> dict[str, Row]:
 
 
 def details(folder: Path) -> list[dict[str, str]]:
-    with (folder / f"api_precision_compare_details_{STAMP}.csv").open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file)
-        assert tuple(reader.fieldnames or ()) == MSPROBE.header
-        return list(reader)
+    found = csv_cells.rows(folder, f"api_precision_compare_details_{STAMP}")
+    assert not found or tuple(found[0]) == MSPROBE.header
+    return found
 
 
 def results(folder: Path) -> list[list[str]]:
-    with (folder / f"api_precision_compare_result_{STAMP}.csv").open(encoding="utf-8-sig", newline="") as file:
-        return list(csv.reader(file))[1:]
+    return csv_cells.lines(folder, f"api_precision_compare_result_{STAMP}")[1:]
 
 
 def filled(cells: dict[str, str]) -> dict[str, str]:
