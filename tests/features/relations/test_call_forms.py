@@ -24,7 +24,6 @@ def test_several_outputs_have_several_outs(ask: Ask) -> None:
 @pytest.mark.parametrize(
     ("kernel", "reason"),
     [
-        (lambda x, out=None: torch.exp(x), "into an out, output.0: 24 of 24 elements differ"),
         (
             lambda x, out=None: torch.exp(x) if out is None else out.copy_(torch.exp(x)),
             "with an out of size 0, it raises: ",
@@ -34,7 +33,7 @@ def test_several_outputs_have_several_outs(ask: Ask) -> None:
             "with an out, it returns another tensor",
         ),
     ],
-    ids=["ignored", "never resized", "returns a copy"],
+    ids=["never resized", "returns a copy"],
 )
 def test_an_out_that_is_not_what_it_promises(ask: Ask, kernel: Any, reason: str) -> None:
     verdict = ask("Torch.exp", torch.exp, normal(4, 6), names=("out",), calls={"Torch.exp": kernel})
@@ -44,11 +43,10 @@ def test_an_out_that_is_not_what_it_promises(ask: Ask, kernel: Any, reason: str)
 @pytest.mark.parametrize(
     ("kernel", "reason"),
     [
-        (torch.relu, "in place, output.0: "),
         (lambda x: x.relu_().clone(), "in place, it returns a copy of its argument"),
         (lambda x: x.clamp_(0.5), "in place, output.0: "),
     ],
-    ids=["leaves its argument", "returns a copy", "another function"],
+    ids=["returns a copy", "another function"],
 )
 def test_a_twin_that_is_not_in_place(ask: Ask, kernel: Any, reason: str) -> None:
     calls = {"Functional.relu_": kernel}

@@ -40,18 +40,6 @@ def test_a_write_is_named_with_its_place(ask: Ask, element: int, words: str) -> 
     assert found(verdict)["guard"].reason == words
 
 
-def test_a_write_behind_what_the_call_allocates(ask: Ask) -> None:
-    def kernel(x: torch.Tensor, inplace: bool = False) -> torch.Tensor:
-        out = torch.empty_like(x).copy_(torch.relu(x))
-        place = memory_at(out, 96)
-        if place is not None:
-            place.fill_(1.0)
-        return out
-
-    verdict = ask("Functional.relu", F.relu, normal(8, 12), names=MEMORY, calls={"Functional.relu": kernel})
-    assert found(verdict)["guard"].reason == "memory that the call allocates (1): written 1 element behind its last"
-
-
 def test_elements_that_are_not_written_are_shown(ask: Ask) -> None:
     def kernel(x: torch.Tensor, inplace: bool = False) -> torch.Tensor:
         out = torch.empty_like(x)

@@ -32,17 +32,6 @@ def test_what_is_broadcast_stays_whole(ask: Ask) -> None:
     assert [each.verdict for each in found(verdict).values()] == ["pass", "pass"]
 
 
-def test_a_product_split_by_its_rows(ask: Ask) -> None:
-    calls = {"Functional.linear": split}
-    verdict = ask("Functional.linear", F.linear, normal(6, 64), normal(7, 64, seed=1), names=ROWS, calls=calls)
-    assert broken(verdict) == {"batch": "warning"}
-    reason = found(verdict)["batch"].reason
-    assert reason.startswith("dimension 0: row 0 alone: output.0: ")
-    assert reason.endswith(" of 7 elements differ")
-    assert len(found(verdict)["batch"].worst) > 0
-    assert verdict.reason == f"relation.batch: {reason}"
-
-
 def test_the_gradients_of_a_product_split_by_its_rows(ask: Ask) -> None:
     class Split(torch.autograd.Function):
         @staticmethod
