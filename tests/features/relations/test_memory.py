@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,18 +14,24 @@ from tests.support.related import memory_at
 MEMORY = ("all-written", "guard")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.complex64], ids=str)
+INDEX = torch.randint(0, 7, (30, 40), generator=torch.Generator().manual_seed(0))
+HEALTHY: dict[str, tuple[Any, ...]] = {
+    **{
+        f"{dtype}": ("Torch.mul", torch.mul, normal(40, 30, dtype=dtype), normal(40, 30, dtype=dtype, seed=1))
+        for dtype in (torch.float32, torch.bfloat16, torch.float64, torch.complex64)
+    },
+    "integers": ("Functional.embedding", F.embedding, INDEX, normal(7, 5)),
+    "one number": ("Torch.sum", torch.sum, normal(8, 12)),
+}
+
+
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_healthy_calls_hold(ask: Ask, dtype: torch.dtype, direction: str) -> None:
-    x, y = normal(40, 30, dtype=dtype), normal(40, 30, dtype=dtype, seed=1)
-    verdict = ask("Torch.mul", torch.mul, x, y, names=MEMORY, direction=direction)
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_calls_hold(ask: Ask, name: str, direction: str) -> None:
+    """A number in memory that the call allocates, as well."""
+    calls = {"Torch.sum": lambda x: torch.empty((), dtype=x.dtype).copy_(x.sum())}
+    verdict = ask(*HEALTHY[name], names=MEMORY, direction=direction, calls=calls)
     assert {name: each.verdict for name, each in found(verdict).items()} == {"all-written": "pass", "guard": "pass"}
-
-
-def test_integers_are_guarded_as_well(ask: Ask) -> None:
-    index = torch.randint(0, 7, (30, 40), generator=torch.Generator().manual_seed(0))
-    verdict = ask("Functional.embedding", F.embedding, index, normal(7, 5), names=MEMORY)
-    assert broken(verdict) == {}
 
 
 @pytest.mark.parametrize(("element", "words"), [(96, "input.0: written 1 element behind its last"),
@@ -73,14 +81,6 @@ def test_memory_that_a_library_allocates_is_seen(ask: Ask, size: tuple[int, int]
 def test_a_view_by_strides_may_read_its_memory(ask: Ask) -> None:
     verdict = ask("Torch.as_strided", torch.as_strided, normal(8, 12), (4,), (2,), 1)
     assert "guard" not in found(verdict)
-    assert broken(verdict) == {}
-
-
-def test_memory_of_one_number_that_a_call_allocates(ask: Ask) -> None:
-    def kernel(x: torch.Tensor) -> torch.Tensor:
-        return torch.empty((), dtype=x.dtype).copy_(x.sum())
-
-    verdict = ask("Torch.sum", torch.sum, normal(8, 12), names=MEMORY, calls={"Torch.sum": kernel})
     assert broken(verdict) == {}
 
 
