@@ -59,7 +59,7 @@ class Ran(Struct, frozen=True):
 
     @property
     def junit(self) -> list[Junit]:
-        return [_junit(case) for case in ElementTree.parse(self.folder / "junit.xml").iter("testcase")]
+        return junit_of(self.folder / "junit.xml")
 
     @property
     def junit_verdicts(self) -> Mapping[str, str]:
@@ -68,6 +68,10 @@ class Ran(Struct, frozen=True):
         names = [properties["probe.id"].partition("::")[2] for properties in found]
         assert len(set(names)) == len(names)
         return {name: properties["probe.verdict"] for name, properties in zip(names, found, strict=True)}
+
+
+def junit_of(file: Path) -> list[Junit]:
+    return [_junit(case) for case in ElementTree.parse(file).iter("testcase")]
 
 
 def _junit(case: ElementTree.Element) -> Junit:
