@@ -61,16 +61,8 @@ def test_portable_ids(label: str, name: str, call: str, direction: str, dtype: s
 
 def test_a_result_is_builtins_only() -> None:
     element = Element((np.int64(1),), np.float32(0.5), "1+2j", math.inf, math.nan)  # type: ignore[arg-type]
-    judged = OutputVerdict(
-        "grad.input.0",
-        (2,),
-        "float32",
-        "error",
-        "noise",
-        "far off",
-        {"noise_ratio": math.nan, "right": np.bool_(True)},
-        (element,),
-    )
+    metrics: dict[str, Any] = {"noise_ratio": math.nan, "right": np.bool_(True)}
+    judged = OutputVerdict("grad.input.0", (2,), "float32", "error", "noise", "far off", metrics, (element,))
     kept = outcome("error", judged)
     found = msgspec.to_builtins(kept)
     assert msgspec.convert(json.loads(json.dumps(found, allow_nan=False)), Result) == kept
