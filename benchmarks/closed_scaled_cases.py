@@ -2,7 +2,7 @@
 
     python -m benchmarks.closed_scaled_cases [--seeds N]
 
-The cases are those of tests/evidence/test_closed_scaled_cases.py, each with N seeds that the tests do not have. Prints
+The cases are those of tests/evidence/test_scaled_cases.py, each with N seeds that the tests do not have. Prints
 a line for each that is not judged as it should be, and the counts that docs/scaled-formats.md has.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from tests.evidence.test_closed_scaled_cases import FAULTS, GROUPS, HEALTHY, by_groups
+from tests.evidence.test_scaled_cases import FAULTS, GROUPS, HEALTHY
 from tests.evidence.test_scaled_products import judged
 from tests.support.scaled import Kernel, Product
 
@@ -30,11 +30,8 @@ def cases(seed: int) -> Iterator[tuple[str, str, Product, Kernel]]:
         for name, case in products.items():
             yield kind, name, case.call(seed), case.kernel
     for name, groups in GROUPS.items():
-        call, rows, matrices = groups.made(seed)
-        places = [place for place, size in enumerate(groups.sizes) if size]
-        for kind, step in (("healthy", 0), ("faulty", 1)):
-            taken = [matrices[(place + step) % len(matrices)] for place in places]
-            result = by_groups([(a.exact, b.exact) for a, b in zip(rows, taken, strict=True)])
+        for kind, late in (("healthy", 0), ("faulty", 1)):
+            call, result, _ = groups.product(seed, late)
             yield kind, name, call, lambda *_, result=result: result
 
 

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+import hypothesis
 import pytest
 from _pytest import unraisableexception
 
@@ -35,6 +36,9 @@ if len(os.fsencode(tempfile.gettempdir())) > 40:
 # A shell ignores SIGINT in its background jobs, and so would every child of theirs: `make test &` then tests no Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# No test waits on the clock: on a busy machine an example takes longer.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 # They hold what works where there is no torch: `make test-without-torch`.
 collect_ignore = ["without_torch"] if find_spec("torch") else []
 

@@ -51,7 +51,7 @@ class CaseEvidence(OutputRuns, frozen=True):
     dependence: Dependence
     seed: int
     by_class: bool
-    # What the framework's own function gives on its CPU.
+    # What the reference's function gives by the CPU's kernels, for the whole call.
     own: Callable[[], Mapping[str, AnyArray]]
     sample: Sampled | None = None
 
@@ -81,7 +81,8 @@ class CaseEvidence(OutputRuns, frozen=True):
         return found
 
     def cpu_result(self) -> AnyArray | None:
-        return None if self.replay.source.name == "cpu" else self._of_cpu()
+        values = None if self.replay.source.name == "cpu" else self.own().get(self.name)
+        return None if values is None else self._of_whole(values)
 
     def own_result(self) -> OwnResult | None:
         reference = self.replay.reference

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pytest_probe import inputs
 from pytest_probe.check.both_sides import BothSides, Reference, results
-from pytest_probe.check.comparisons import comparisons
+from pytest_probe.check.comparisons import CaseEvidence, comparisons
 from pytest_probe.check.determinism import Repeats
 from pytest_probe.check.engines import Engines
 from pytest_probe.check.gradients import (
@@ -21,8 +21,9 @@ from pytest_probe.check.gradients import (
     large_gradients,
     unless_refused,
 )
-from pytest_probe.check.large.pieces import Pieces, Sampled, StepsOf
+from pytest_probe.check.large.pieces import Pieces, Sampled
 from pytest_probe.check.large.sampler import Sampler, compared_in_samples
+from pytest_probe.check.large.scan import StepsOf
 from pytest_probe.check.pair_metrics import baseline_metrics, crc
 from pytest_probe.check.perturbed import OutputRuns
 from pytest_probe.check.reference import other_reading
@@ -45,13 +46,15 @@ from pytest_probe.model.device_arrays import Outputs, lying
 from pytest_probe.model.device_modes import Behaviour, behaviour
 from pytest_probe.model.run import Array, Leaf, floats_of, mapped
 from pytest_probe.model.verdict import GRANTED, SEVERITY, ArgumentRow, OutputVerdict, Verdict, conclusion
-from pytest_probe.numerics.arrays import equal_in_float64
+from pytest_probe.numerics.arrays import equal_in_float64, same_bytes
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, is_packed, unpacked, widen
 from pytest_probe.standards.as_written import beside_written
 from pytest_probe.standards.auto import known_steps, opening
 from pytest_probe.standards.device_modes.allowed import under_modes
 from pytest_probe.standards.diagnosis import Depth, diagnose
 from pytest_probe.standards.exact import correctly_rounded
+from pytest_probe.standards.noise.explanation import Stage
+from pytest_probe.standards.noise.stages import BETWEEN_STEPS
 from pytest_probe.standards.noise.summed_terms import may_use_winograd
 from pytest_probe.standards.tables import adds_products, classes_of
 from pytest_probe.standards.tools import measures
@@ -59,6 +62,8 @@ from pytest_probe.user_errors import first_line
 
 # The standard of an output that is wrong as a release of the framework is known to be.
 KNOWN = "known finding"
+# Elements of a case's tensors from which on an error is not judged in full: a hundred runs in 16 bit take minutes.
+MANY = 1 << 23
 # Elements whose range is taken at a time.
 PART = 1 << 20
 # How reading the arguments of one function as those of another ends.
@@ -83,8 +88,8 @@ class Judging(Struct, frozen=True):
     whole: Callable[[Reference], Reference]
 
     def of(self, case: Case, replay: BothSides) -> OutputVerdicts:
-        """The verdicts on a case: of a call that is cut by its pieces, and in full where these do not show that all is
-        right. Where the whole is too large for that, what a sample shows counts."""
+        """The verdicts on a case: of a call that is cut by its pieces, and in full where these do not explain all.
+        Where the whole is too large for that, what a sample shows counts."""
         if replay.reference.corner is None:
             return self.judged(case, self.paired(case, replay))
         # Replays, and what the source gave for each.
@@ -93,12 +98,13 @@ class Judging(Struct, frozen=True):
             parts = [(replay, results(replay.actual, changed_and_not_returned(replay)))]
         else:
             parts = given_gradients(case, replay, self.engines.request.seed)
-        found = self._in_pieces(case, parts)
-        if found is not None and all(output.verdict == "pass" for output in found.outputs):
+        found, explains_all = self._in_pieces(case, parts)
+        if found is not None and explains_all:
             return found
         arrays = [leaf.array for leaf in replay.reference.leaves.values()]
         arrays += (array for _, given in parts for array in given.values())
-        memory = inputs.memory_of_judge(sum(array.size for array in arrays))
+        size = sum(array.size for array in arrays)
+        memory = inputs.memory_of_judge(size)
         available = inputs.available_memory(self.engines.request.workers)
         try:
             if found is not None and memory.of_reference > available:
@@ -108,9 +114,10 @@ class Judging(Struct, frozen=True):
             if found is None:
                 raise
             return found
-        # An error asks for all further runs. Where these do not fit, the sample's counts, if its reference is that of
-        # the whole: a call may give at all windows what pieces of it would, and elsewhere not.
-        if found is not None and memory.of_all_runs > available and _is_part(found, whole):
+        # An error asks for all further runs. Where these do not fit, or take minutes, the sample's counts, if its
+        # reference is that of the whole: a call may give at all windows what pieces of it would, and elsewhere not.
+        too_long = size >= MANY and found is not None and any(output.verdict == "error" for output in found.outputs)
+        if found is not None and (too_long or memory.of_all_runs > available) and _is_part(found, whole):
             return found
         return self.judged(case, whole)
 
@@ -126,24 +133,26 @@ class Judging(Struct, frozen=True):
 
     def _in_pieces(
         self, case: Case, parts: Sequence[tuple[BothSides, Mapping[str, AnyArray]]]
-    ) -> OutputVerdicts | None:
-        """The verdicts of the pieces; None where both sides differ in structure, or the judge of the API looks at more
-        than elements."""
+    ) -> tuple[OutputVerdicts | None, bool]:
+        """The verdicts of the pieces, and whether they explain all elements; None where both sides differ in structure,
+        or the judge of the API looks at more than elements."""
         found: list[OutputPairs] = []
         for replay, actual in parts:
             promised = with_promises(OutputPairs(replay, {}, {}, ()), self.engines)
             pieces = Pieces.of(promised.replay, case.direction, lying(actual), case.record.name)
             sides = None if promised.structural or pieces is None else self._places(case, pieces)
             if sides is None or pieces is None:
-                return None
+                return None, False
             found += sides
         given = {name: value for _, actual in parts for name, value in lying(actual).items()}
         compared = PairedOutputs(found[0].replay, Outputs(given), tuple(found))
         outputs, worst = self._outputs(case, compared)
-        return OutputVerdicts(outputs, worst, worst.replay, compared)
+        explains_all = all(output.verdict == "pass" or _holds_in_full(output, given) for output in outputs)
+        outputs = tuple(replace(output, basis=None) for output in outputs)
+        return OutputVerdicts(outputs, worst, worst.replay, compared), explains_all
 
     def _places(self, case: Case, pieces: Pieces) -> tuple[OutputPairs, ...] | None:
-        """Both sides where elements are judged: drawn ones, and if these pass the ones that stay open."""
+        """Both sides where elements are judged: drawn ones, and if these are explained the ones that stay open."""
         drawn = pieces.drawn()
         if drawn is None:
             return None
@@ -151,7 +160,7 @@ class Judging(Struct, frozen=True):
             verdicts = self._by_rule(case, drawn, by_class=True)
         except UNREADABLE:
             return None
-        if any(verdict.verdict != "pass" for verdict in verdicts):
+        if not all(verdict.verdict == "pass" or _holds_in_full(verdict, pieces.actual) for verdict in verdicts):
             return (drawn,)
         tests = {verdict.name.removeprefix("grad."): opening(verdict) for verdict in verdicts}
         known = {name: test for name, test in tests.items() if test is not None}
@@ -311,6 +320,21 @@ class Judging(Struct, frozen=True):
         if replay.reference.contraction is not None:
             return self.paired(case, replay)
         return PairedOutputs.of(with_promises(forward_sides(replay), self.engines))
+
+
+def _holds_in_full(sampled: OutputVerdict, actual: Mapping[str, AnyArray]) -> bool:
+    """Does a warning on a sample of an output tell how far other elements may be off? One of steps in 16 bit does, and
+    one of the CPU's own kernels where the whole has their bits."""
+    basis = sampled.basis
+    if sampled.verdict != "warning" or basis is None or not isinstance(basis.comparison, Comparison):
+        return False
+    if not isinstance(basis.measured, Stage) or basis.measured.source != BETWEEN_STEPS:
+        return False
+    evidence = basis.comparison.evidence
+    if not basis.comparison.case.on_cpu or not isinstance(evidence, CaseEvidence):
+        return not basis.comparison.case.on_cpu
+    own = evidence.own().get(evidence.name)
+    return own is not None and same_bytes(own, np.asarray(actual[evidence.name]))
 
 
 def _is_part(found: OutputVerdicts, whole: PairedOutputs) -> bool:

@@ -22,8 +22,10 @@ SIZE_RMS = 2.0
 # The RMS limit where nobody named the places of the roundings: healthy kernels give up to 1.46, an accumulator in
 # float16 gives 1.94 (tests/evidence/test_borders.py and test_chance.py).
 SIZE_RMS_UNNAMED = 1.7
-# An element's pool: so many on either side by the size of the reference, which count as so many samples of it.
-NEIGHBOURS, OF_POOL = 32, 4.0
+# An element's pool: so many on either side by the size of the reference at least, and all that differ from it by such a
+# factor at most, since the nearest are often equal numbers of one row, which round alike. They count as so many samples
+# of it.
+NEIGHBOURS, ALIKE, OF_POOL = 32, 1.05, 4.0
 # The square of one rounding in ulps, as its standard deviation.
 ONE_ROUNDING = 1 / 12
 # One output of so many may have an element beyond its bound by chance; and the share of the largest errors, which may
@@ -61,12 +63,13 @@ def scaled(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray, unit
     """Errors, and those of each sample, in units of each element's scale: the RMS of the other samples there and in its
     pool, and one rounding at least. errors, samples, values: as of `unlike_rounding`, but not scaled. unit: an ulp of
     each element."""
-    order = np.argsort(np.abs(values), axis=None, kind="stable")
+    sizes = np.abs(values).ravel()
+    order = np.argsort(sizes, kind="stable")
     # In one unit for all: where terms cancel, errors are as large as those of their neighbours, and results are not.
     common = float(np.median(unit))
     squares = [np.square(each / common) for each in samples]
     total, count, pool = np.sum(squares, axis=0), len(squares), np.empty(values.size)
-    pool[order] = _moving_mean(total.ravel()[order]) / count
+    pool[order] = _means_of_alike(total.ravel()[order], sizes[order]) / count
     least, pool = ONE_ROUNDING * np.square(unit / common), OF_POOL * pool.reshape(values.shape)
 
     def divided(found: AnyArray, others: AnyArray, several: int) -> AnyArray:
@@ -100,10 +103,12 @@ def size_of_most(errors: AnyArray) -> float:
     return root_mean_square(np.partition(np.abs(errors), max(kept - 1, 0), axis=None)[:kept]) if kept else 0.0
 
 
-def _moving_mean(numbers: AnyArray) -> AnyArray:
-    """Of each number and its neighbours."""
+def _means_of_alike(numbers: AnyArray, sizes: AnyArray) -> AnyArray:
+    """Of each number and those of elements of like size, which ascends."""
     sums, places = np.concatenate([[0.0], np.cumsum(numbers)]), np.arange(numbers.size)
-    first, last = np.maximum(places - NEIGHBOURS, 0), np.minimum(places + NEIGHBOURS + 1, numbers.size)
+    nearest, farthest = np.maximum(places - NEIGHBOURS, 0), np.minimum(places + NEIGHBOURS + 1, numbers.size)
+    first = np.minimum(nearest, np.searchsorted(sizes, sizes / ALIKE, "left"))
+    last = np.maximum(farthest, np.searchsorted(sizes, sizes * ALIKE, "right"))
     return np.asarray(np.maximum(sums[last] - sums[first], 0.0) / (last - first))
 
 

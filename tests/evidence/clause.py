@@ -47,19 +47,12 @@ class Clause(Struct, frozen=True):
 
     def verdict(self) -> Verdict:
         """On the call, with the rule as it is."""
+        # A factory's reference says float64, since it has no argument to be told by.
+        how: dict[str, Any] = {"api": self.api, "backward": self.backward, "key": self.key, "dtype": False}
         registry = Registry.default()
         registry.devices["other"] = Emulated
         checker = Checker(RunRequest(device=self.place, allow=("none",), standard="noise"), registry)
-        # A factory's reference says float64, since it has no argument to be told by.
-        return checker.compare(
-            self.function,
-            self.reference,
-            self.inputs(),
-            api=self.api,
-            backward=self.backward,
-            key=self.key,
-            dtype=False,
-        )[-1]
+        return checker.compare(self.function, self.reference, self.inputs(), **how)[-1]
 
     def verdict_without(self) -> Verdict:
         """The same while the clause is off."""

@@ -71,12 +71,6 @@ def conv2d_weight_gradient(incoming: Array, x: Array) -> Array:
     return found
 
 
-def adaptive_mean(x: Array) -> Array:
-    """From 6 x 6 to 3 x 3."""
-    found: Array = x.reshape(*x.shape[:2], 3, 2, 3, 2).mean((3, 5))
-    return found
-
-
 def softmax(x: Array, mask: Array) -> Array:
     with np.errstate(invalid="ignore"):
         scores = x + mask
@@ -135,11 +129,6 @@ def largest_of(x: Array) -> Array:
     return found
 
 
-def mean_of(x: Array) -> Array:
-    found: Array = windows(x, 3).mean((-2, -1))
-    return found
-
-
 CALLS: dict[str, NanCall] = {
     "linear, NaN in the weight": NanCall(
         lambda: [with_zeros(4, 6), normal(3, 6, odd=NAN)],
@@ -156,12 +145,6 @@ CALLS: dict[str, NanCall] = {
     "matmul, inf": NanCall(
         lambda: [with_zeros(4, 6), normal(6, 3, odd=INF)], product, torch.matmul, lambda paddle, a, b: a @ b
     ),
-    "bmm, NaN": NanCall(
-        lambda: [with_zeros(2, 4, 6), normal(2, 6, 3, odd=NAN)],
-        product,
-        torch.bmm,
-        lambda paddle, a, b: paddle.bmm(a, b),
-    ),
     "addmm with beta = 0, NaN in what is added": NanCall(
         # As torch documents it: "If beta is 0, then the content of input will be ignored".
         lambda: [normal(4, 3, odd=NAN), with_zeros(4, 6), normal(6, 3)],
@@ -174,12 +157,6 @@ CALLS: dict[str, NanCall] = {
         lambda c, a, b: c + times(product(a, b), np.zeros(())),
         lambda c, a, b: torch.addmm(c, a, b, alpha=0),
         lambda paddle, c, a, b: paddle.addmm(c, a, b, alpha=0.0),
-    ),
-    "baddbmm with beta = 0, NaN in what is added": NanCall(
-        lambda: [normal(2, 4, 3, odd=NAN), with_zeros(2, 4, 6), normal(2, 6, 3)],
-        lambda c, a, b: product(a, b),
-        lambda c, a, b: torch.baddbmm(c, a, b, beta=0),
-        lambda paddle, c, a, b: paddle.baddbmm(c, a, b, beta=0.0),
     ),
     "conv2d, NaN in the weight": NanCall(
         lambda: [normal(2, 4, 7, 7), normal(8, 4, 3, 3, odd=NAN)],
@@ -211,12 +188,6 @@ CALLS: dict[str, NanCall] = {
         gradient(lambda w, x: F.conv2d(x, w, padding=1)),
         paddle_gradient(lambda paddle, w, x: paddle.nn.functional.conv2d(x, w, padding=1)),
     ),
-    "average pool, NaN": NanCall(
-        lambda: [normal(2, 4, 7, 7, odd=NAN)],
-        mean_of,
-        lambda x: F.avg_pool2d(x, 3, 1, 1),
-        lambda paddle, x: paddle.nn.functional.avg_pool2d(x, 3, 1, 1, exclusive=False),
-    ),
     "largest pool, NaN": NanCall(
         lambda: [normal(2, 4, 7, 7, odd=NAN)],
         largest_of,
@@ -228,12 +199,6 @@ CALLS: dict[str, NanCall] = {
         maximum_gradient,
         gradient(lambda x: F.max_pool2d(x, 2)),
         paddle_gradient(lambda paddle, x: paddle.nn.functional.max_pool2d(x, 2)),
-    ),
-    "adaptive average pool, inf": NanCall(
-        lambda: [normal(2, 4, 6, 6, odd=INF)],
-        adaptive_mean,
-        lambda x: F.adaptive_avg_pool2d(x, 3),
-        lambda paddle, x: paddle.nn.functional.adaptive_avg_pool2d(x, 3),
     ),
     "dropout's gradient, NaN in the incoming one": NanCall(
         lambda: [normal(4, 6, odd=NAN), mask_of(4, 6)],

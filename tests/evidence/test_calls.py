@@ -2,441 +2,536 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from msgspec import Struct
 
-from pytest_probe.check import Checker, RunRequest
-from pytest_probe.frameworks.torch.framework import TorchDevice
-from pytest_probe.model.verdict import Verdict
-from pytest_probe.registry import Registry
+from tests.support.comparing import compared, outcomes
 
-pytestmark = pytest.mark.usefixtures("no_causes")
+pytestmark = [pytest.mark.usefixtures("no_causes"), pytest.mark.filterwarnings("ignore::UserWarning")]
 
 Function = Callable[..., Any]
+Tensor = torch.Tensor
+SINGLE, HALVES = (torch.float32,), (torch.float16, torch.bfloat16)
+EVERY = (*SINGLE, *HALVES)
+# What a call may get where either verdict is right, and where nothing is said of a direction.
+FINE, ANY = {"pass", "warning"}, {"pass", "warning", "error", "skip"}
+MEANT = {"fine": FINE, "any": ANY}
 
 
-def normal(*shape: int, scale: float = 1.0) -> torch.Tensor:
-    return scale * torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+class Row(Struct, frozen=True):
+    """A call, the verdicts on its forward and its backward, and those on another function in its place.
+
+    args gives the call's arguments by dtype and number; the last may be a dict, of those by keyword. `kernel` is what
+    the device runs where it is another function than the reference. The last `wrong_of` calls are made wrong, too.
+    """
+
+    api: str
+    reference: Function
+    args: Callable[[torch.dtype, int], Sequence[Any]]
+    wrong: Function | None = None
+    faulty: str = "error error"
+    healthy: str = "pass pass"
+    dtypes: Sequence[torch.dtype] = SINGLE
+    calls: int = 1
+    wrong_of: int = 1
+    kernel: Function | None = None
+    device: str = "cpu"
+
+    def judged(self, function: Function, dtype: torch.dtype, number: int) -> list[str]:
+        args = list(self.args(dtype, number))
+        kwargs = args.pop() if isinstance(args[-1], dict) else {}
+        backward = " " in self.healthy
+        return outcomes(function, self.reference, args, kwargs, device=self.device, api=self.api, backward=backward)
 
 
-def compare(function: Function, reference: Function, *args: Any, api: str, **kwargs: Any) -> tuple[Verdict, ...]:
-    checker = Checker(RunRequest(device="cpu"), Registry.default())
-    return checker.compare(function, reference, args, kwargs, api=api, backward=True)
+def as_said(found: Sequence[str], words: str) -> bool:
+    return all(verdict in MEANT.get(word, {word}) for verdict, word in zip(found, words.split(), strict=True))
 
 
-def outcomes(function: Function, *args: Any, api: str, **kwargs: Any) -> list[str]:
-    return [verdict.verdict for verdict in compare(function, function, *args, api=api, **kwargs)]
-
-
-def no_error(*verdicts: str) -> bool:
-    """A warning is allowed where a 16-bit kernel of torch's own CPU rounds inside."""
-    return {*verdicts} <= {"pass", "warning"}
-
-
-def narrow_only(change: Function, right: Function) -> Function:
-    """The right function, and its result changed where the first argument is narrower than float64."""
-
-    def function(*args: Any, **kwargs: Any) -> Any:
-        result = right(*args, **kwargs)
-        return result if args[0].dtype is torch.float64 else change(result)
-
-    return function
-
-
-def test_nothing_is_left_of_the_gradient_in_the_tail_of_gelu() -> None:
-    for size in range(400, 600, 20):
-        x = normal(size, scale=10)
-        assert outcomes(F.gelu, x, api="Functional.gelu") == ["pass", "pass"]
-        assert outcomes(F.gelu, x, api="Functional.gelu", approximate="tanh") == ["pass", "pass"]
-    wrong = narrow_only(lambda result: result * 1.001, F.gelu)
-    verdicts = compare(wrong, F.gelu, normal(400), api="Functional.gelu")
-    assert [verdict.verdict for verdict in verdicts] == ["error", "error"]
-
-
-class OfNeighbour(torch.autograd.Function):
-    """The smallest of each two rows, and the gradient that its neighbour in the row should have."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(x)
-        return smallest(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        with torch.enable_grad():
-            x = ctx.saved_tensors[0].detach().requires_grad_()
-            (found,) = torch.autograd.grad(smallest(x), x, gradient.roll(1, -1))
-        return found
-
-
-def smallest(x: torch.Tensor) -> torch.Tensor:
-    return torch.segment_reduce(x, "min", lengths=torch.full((len(x) // 2,), 2), axis=0)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_a_backward_that_looks_for_the_result_among_the_arguments(dtype: torch.dtype) -> None:
-    """Where the result was rounded on its way there it was no argument any more, and all gradients were undecided."""
-    x = normal(10, 30).to(dtype)
-    assert outcomes(smallest, x, api="Torch.segment_reduce") == ["pass", "pass"]
-    wrong = compare(OfNeighbour.apply, smallest, x, api="Torch.segment_reduce")
-    assert [verdict.verdict for verdict in wrong] == ["pass", "error"]
-
-
-def test_a_small_number_beside_large_ones() -> None:
-    """0.5249 ** 6.305 is 0.017, beside 3,314: less than a roundoff of that, were it like it."""
-    x = torch.tensor([0.2607, 3.617, 2.338, 3.299, 0.5249]).half()
-    power = torch.tensor(6.305).half()
-    lost = narrow_only(lambda result: result * torch.tensor([1, 1, 1, 1, 0]).half(), torch.pow)
-    assert outcomes(torch.pow, x, power, api="Torch.pow") == ["pass", "pass"]
-    assert compare(lost, torch.pow, x, power, api="Torch.pow")[0].verdict == "error"
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("density", [False, True])
-def test_histograms_pass_with_weights_and_as_density(weighted: bool, density: bool) -> None:
-    for bins in range(3, 9):
-        x = normal(5, bins, scale=4)
-        more = {"weight": normal(bins, 5).t()} if weighted else {}
-        verdicts = outcomes(torch.histogram, x, bins, api="Torch.histogram", density=density, **more)
-        assert verdicts[0] == "pass"
-
-
-LABELS = torch.tensor([1.0, -1.0] * 8)
-
-
-@pytest.mark.parametrize(
-    ("loss", "args"),
-    [
-        (F.hinge_embedding_loss, (normal(16), LABELS)),
-        (F.cosine_embedding_loss, (normal(16, 8), normal(8, 16).t(), LABELS)),
-    ],
-)
-def test_losses_that_compare_their_target(loss: Function, args: tuple[Any, ...]) -> None:
-    api = f"Functional.{loss.__name__}"
-    assert outcomes(loss, *args, api=api) == ["pass", "pass"]
-    wrong = narrow_only(lambda result: result * 1.001, loss)
-    assert [verdict.verdict for verdict in compare(wrong, loss, *args, api=api)] == ["error", "error"]
-
-
-def test_a_device_without_low_precision_kernels_is_not_wrong() -> None:
-    found = compare(torch.linalg.inv, torch.linalg.inv, torch.eye(4).half(), api="Torch.linalg.inv")
-    assert [(verdict.verdict, verdict.kind) for verdict in found] == [("skip", "unsupported by the device")] * 2
-
-
-class TanhInSteps(torch.autograd.Function):
-    """Its gradient squares before it subtracts, each rounded, where torch's kernel fuses both."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        y = torch.tanh(x)
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        (y,) = ctx.saved_tensors
-        return gradient * (1 - y * y)
-
-
-class Elsewhere(TorchDevice):
-    """The CPU under another name."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__("cpu")
-        self.name = name
-
-
-def test_another_device_may_take_other_steps() -> None:
-    registry = Registry.default()
-    registry.devices["elsewhere"] = Elsewhere
-    checker = Checker(RunRequest(device="elsewhere"), registry)
-    for size in range(100, 200, 5):
-        args = (normal(size, scale=4),)
-        found = checker.compare(TanhInSteps.apply, torch.tanh, args, api="Torch.tanh", backward=True)
-        assert [verdict.verdict for verdict in found] == ["pass", "pass"]
-
-
-@pytest.mark.parametrize("padding", [1, 2])
-def test_a_transposed_convolution_that_pads_by_a_stride(padding: int) -> None:
-    """torch's CPU rounds columns in 16 bit there, and nowhere else."""
-    generator = torch.Generator().manual_seed(0)
-    x, weight = (torch.randn(4, 4, 6, 6, generator=generator).bfloat16() for _ in range(2))
-    args = (x, weight, None, padding, 0, padding, 1, (3, 3))
-    checker = Checker(RunRequest(device="cpu"), Registry.default())
-    function = torch.nn.functional.conv_transpose2d
-    for verdict in checker.compare(function, function, args, api="Functional.conv_transpose2d", backward=True):
-        assert verdict.verdict == "pass", verdict.reason
-    wrong = checker.compare(lambda *given: function(*given) * 1.5, function, args, api="Functional.conv_transpose2d")
-    assert wrong[0].verdict == "error"
+def normal(*shape: int, scale: float = 1.0, seed: int | None = None) -> Tensor:
+    return scale * torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape) if seed is None else seed))
 
 
 class Scaled(torch.autograd.Function):
     """The gradient times a factor, rounded once."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, factor: float) -> torch.Tensor:
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
         ctx.factor = factor
         return x.clone()
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return (gradient.float() * ctx.factor).to(gradient.dtype), None
 
 
-@pytest.mark.parametrize("shape", [(4, 6, 9, 5), (4, 6, 45), (7, 10, 30)])
-@pytest.mark.parametrize("smoothing", [0.05, 0.1])
-def test_constants_that_are_rounded_between_steps_move_all_elements(shape: tuple[int, ...], smoothing: float) -> None:
-    """1 - label_smoothing is one number of float16 for all of the gradient."""
-    right = functools.partial(F.cross_entropy, label_smoothing=smoothing)
-    for seed in range(4):
-        generator = torch.Generator().manual_seed(seed)
-        x = torch.randn(shape, generator=generator).half()
-        target = torch.randint(0, shape[1], (shape[0], *shape[2:]), generator=generator)
-        target.view(-1)[3] = -100
-        assert no_error(*outcomes(right, x, target, api="Functional.cross_entropy"))
-        wrong = lambda x, target: right(x if x.dtype is torch.float64 else Scaled.apply(x, 1.003), target)  # noqa: E731
-        found = compare(wrong, right, x, target, api="Functional.cross_entropy")
-        assert no_error(found[0].verdict)
-        assert found[1].verdict == "error"
+def slanted(right: Function, place: int, factor: float, *args: Any, **kwargs: Any) -> Any:
+    """The right function, the gradient of one argument times a factor."""
+    changed = [Scaled.apply(item, factor) if number == place else item for number, item in enumerate(args)]
+    return right(*changed, **kwargs)
+
+
+def times(right: Function, factor: float) -> Function:
+    return lambda *args, **kwargs: right(*args, **kwargs) * factor
+
+
+def both(right: Function, factor: float) -> Function:
+    """The result and the gradient times a factor."""
+    return lambda *args, **kwargs: Scaled.apply(right(*args, **kwargs) * factor, factor)
+
+
+class OfNeighbour(torch.autograd.Function):
+    """The smallest of each two rows, and the gradient that its neighbour in the row should have."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return smallest(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        with torch.enable_grad():
+            x = ctx.saved_tensors[0].detach().requires_grad_()
+            (found,) = torch.autograd.grad(smallest(x), x, gradient.roll(1, -1))
+        return found
+
+
+def smallest(x: Tensor) -> Tensor:
+    return torch.segment_reduce(x, "min", lengths=torch.full((len(x) // 2,), 2), axis=0)
+
+
+class TanhInSteps(torch.autograd.Function):
+    """Its gradient squares before it subtracts, each rounded, where torch's kernel fuses both."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = torch.tanh(x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (y,) = ctx.saved_tensors
+        return gradient * (1 - y * y)
+
+
+def histogram(dtype: torch.dtype, number: int, weighted: bool, density: bool) -> list[Any]:
+    bins = 3 + number
+    more = {"weight": normal(bins, 5).t()} if weighted else {}
+    return [normal(5, bins, scale=4), bins, {"density": density, **more}]
+
+
+def labelled(dtype: torch.dtype, number: int) -> list[Any]:
+    """Logits of several shapes, and classes, of which one is none."""
+    shape = ((4, 6, 9, 5), (4, 6, 45), (7, 10, 30))[number % 3]
+    generator = torch.Generator().manual_seed(number)
+    x = torch.randn(shape, generator=generator).to(dtype)
+    target = torch.randint(0, shape[1], (shape[0], *shape[2:]), generator=generator)
+    target.view(-1)[3] = -100
+    return [x, target]
+
+
+def rms_norm(x: Tensor, eps: float | None = None) -> Tensor:
+    return F.rms_norm(x, (8,), eps=eps)
+
+
+def of_low_rank() -> Tensor:
+    return normal(6, 2) @ normal(2, 5)
+
+
+PLACES = torch.randint(0, 4, (20, 3), generator=torch.Generator().manual_seed(0)).reshape(-1)
+
+
+def largest_of_bags(weight: Tensor) -> Tensor:
+    return F.embedding_bag(PLACES.reshape(20, 3), weight, mode="max")
+
+
+def added(x: Tensor, y: Tensor) -> Tensor:
+    return torch.add(x, y, alpha=0.3)
+
+
+# Kernels that round between their steps.
+STEPPING: dict[str, tuple[str, Function, Callable[[torch.dtype], list[Any]]]] = {
+    "smooth_l1_loss": (
+        "Functional.smooth_l1_loss",
+        F.smooth_l1_loss,
+        lambda d: [normal(3, 64).to(d), normal(64, 3).t().to(d), {"reduction": "sum"}],
+    ),
+    "lp_pool2d": (
+        "Functional.lp_pool2d", F.lp_pool2d, lambda d: [normal(3, 16, 7, 9).abs().to(d), 3.0, 2]
+    ),
+    "index_add": (
+        "Torch.index_add", torch.index_add,
+        lambda d: [normal(4, 5).to(d), 0, PLACES, normal(60, 5).to(d), {"alpha": 0.3}],
+    ),
+    "a user's sum": ("", added, lambda d: [normal(5, 7).to(d), normal(5, 7).to(d)]),
+    "the largest of bags": ("Functional.embedding_bag", largest_of_bags, lambda d: [normal(4, 33).to(d)]),
+}  # fmt: skip
+
+
+def adagrad(dtype: torch.dtype, number: int) -> list[Any]:
+    """torch's fused Adagrad rounds lr in whole vectors, not in the rest: each element follows one reading or the
+    other."""
+    generator = torch.Generator().manual_seed(number)
+    values, slopes = (0.3 * torch.randn(5, 7, generator=generator).to(dtype) for _ in range(2))
+    settings = {"lr": 0.01, "lr_decay": 0.0, "weight_decay": 0.0, "eps": 1e-10, "maximize": False}
+    return [[values], [slopes], [torch.zeros(5, 7, dtype=dtype)], [torch.tensor(1.0)], settings]
+
+
+def faster(*args: Any, lr: float, **more: Any) -> Any:
+    return torch._fused_adagrad_(*args, lr=lr * 1.1, **more)
+
+
+def loss_of_a_row(x: Tensor, weight: Tensor) -> Tensor:
+    return F.nll_loss(x, torch.tensor(2), weight.detach())
+
+
+def lstm(dtype: torch.dtype, number: int) -> list[Any]:
+    """In bfloat16 oneDNN computes them, and keeps gates for the backward in 16 bit."""
+    generator = torch.Generator().manual_seed(number)
+    weights = [(torch.rand(shape, generator=generator) - 0.5).to(dtype) for shape in ((16, 5), (16, 4), (16,), (16,))]
+    x, states = torch.randn(5, 3, 5, generator=generator).to(dtype), torch.zeros(2, 1, 3, 4, dtype=dtype)
+    return [x, tuple(states), weights, True, 1, 0.0, True, False, False]
+
+
+def casting(function: Function) -> Function:
+    """softmax(x, dim, dtype=bfloat16) of float32: rounded before, and its gradient computed in bfloat16."""
+    return lambda x, dim, dtype: function(x, dim, dtype=dtype)
+
+
+def truncated(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return (x.view(torch.int32) & -65536).view(torch.float32).to(dtype)
+
+
+SHARED: Function = partial(F.scaled_dot_product_attention, is_causal=True, enable_gqa=True)
+CAUSAL: Function = partial(F.scaled_dot_product_attention, is_causal=True)
+ATTENTION = "Functional.scaled_dot_product_attention"
+
+
+def sharing(dtype: torch.dtype, number: int, heads: int) -> list[Any]:
+    """Two queries for each key; gradients of shared keys are summed head by head, each sum rounded."""
+    if number == 10:
+        return [normal(2, count, 24, 16).to(dtype) for count in (2 * heads, heads, heads)]
+    generator = torch.Generator().manual_seed(number)
+    return [(3 * torch.randn((2, count, 4, 4), generator=generator)).to(dtype) for count in (2 * heads, heads, heads)]
+
+
+def few_queries(dtype: torch.dtype, number: int) -> list[Any]:
+    """They see as many keys as a whole block does: which of those the processor's fast exp takes hangs on that."""
+    generator = torch.Generator().manual_seed(number)
+    key, value = (torch.randn(2, 4, 16, 8, generator=generator).to(dtype) for _ in range(2))
+    return [torch.zeros(2, 4, 8, 8, dtype=dtype), key, value]
+
+
+def one_ulp_larger(*args: Tensor) -> Tensor:
+    return (CAUSAL(*args).float() * (1 + torch.finfo(args[0].dtype).eps)).to(args[0].dtype)
+
+
+def subnormal(dtype: torch.dtype, number: int) -> list[Any]:
+    return [normal(32, 64, scale=(1e-4, 1e-5)[number]).half(), (0.1 * normal(64, 32)).t().half()]
+
+
+def in_float32(factor: float) -> Function:
+    return lambda x, weight: (F.linear(x.float(), weight.float()) * factor).half()
+
+
+def beside_a_number(dtype: torch.dtype, number: int) -> list[Any]:
+    """A tensor without dimensions promotes nothing: it may be rounded, and its gradient is."""
+    if number == 16:
+        return [normal(40).to(dtype) + 5, torch.tensor(0.7)]
+    generator = torch.Generator().manual_seed(number // 2)
+    pair = torch.randn(6, 4, generator=generator).to(dtype), torch.rand((), generator=generator) + 0.1
+    return [*(pair if number % 2 else pair[::-1])]
+
+
+def reduced(reduce: str, include_self: bool = False) -> Function:
+    """include_self=False starts from nothing, and counts without the row that was there."""
+    return lambda x, source: torch.index_reduce(x, 0, PLACES, source, reduce, include_self=include_self)
+
+
+def complexes(dtype: torch.dtype, number: int) -> list[Any]:
+    size = (1e-38, 1e-19, 1.0, 1e18)[number]
+    return [torch.complex(normal(1000, scale=size), normal(500, 2, scale=size).view(-1))]
+
+
+def eigenvalues(change: Function) -> Function:
+    return lambda matrix: change(torch.linalg.eigvals(matrix))
+
+
+RATE = torch.tensor([[1.93359375]])
+WINDOWS = [f"{name}_window" for name in ("hann", "hamming", "bartlett", "blackman", "kaiser")]
+UPSAMPLED: dict[str, dict[str, Any]] = {
+    "a factor": {"scale_factor": 1.7}, "corners": {"size": (7, 22), "align_corners": True}
+}  # fmt: skip
+
+ROWS: dict[str, Row] = {
+    **{
+        f"the gradient in the tail of gelu, {way}": Row(
+            "Functional.gelu", F.gelu,
+            partial(lambda d, n, way: [normal(400 + 20 * n, scale=10), {"approximate": way}], way=way),
+            times(F.gelu, 1.001), calls=10,
+        )
+        for way in ("none", "tanh")
+    },
+    # Where the result was rounded on its way there it was no argument any more, and all gradients were undecided.
+    "a backward that looks for the result among the arguments": Row(
+        "Torch.segment_reduce", smallest, lambda d, n: [normal(10, 30).to(d)], OfNeighbour.apply, "pass error",
+        dtypes=EVERY,
+    ),
+    # 0.5249 ** 6.305 is 0.017, beside 3,314: less than a roundoff of that, were it like it.
+    "a small number beside large ones": Row(
+        "Torch.pow", torch.pow,
+        lambda d, n: [torch.tensor([0.2607, 3.617, 2.338, 3.299, 0.5249]).half(), torch.tensor(6.305).half()],
+        lambda *args: torch.pow(*args) * torch.tensor([1, 1, 1, 1, 0]).half(), "error any",
+    ),
+    **{
+        f"a histogram, {weighted=}, {density=}": Row(
+            "Torch.histogram", torch.histogram,
+            partial(histogram, weighted=weighted, density=density), healthy="pass any", calls=6,
+        )
+        for weighted in (False, True)
+        for density in (False, True)
+    },
+    "a device that takes other steps": Row(
+        "Torch.tanh", torch.tanh, lambda d, n: [normal(100 + 5 * n, scale=4)], kernel=TanhInSteps.apply,
+        device="elsewhere", calls=20,
+    ),
+    # torch's CPU rounds columns in 16 bit there, and nowhere else.
+    "a transposed convolution that pads by a stride": Row(
+        "Functional.conv_transpose2d", F.conv_transpose2d,
+        lambda d, n: [*(normal(4, 4, 6, 6, seed=seed).to(d) for seed in (0, 1)), None, 1 + n, 0, 1 + n, 1, (3, 3)],
+        times(F.conv_transpose2d, 1.5), "error any", dtypes=(torch.bfloat16,), calls=2, wrong_of=2,
+    ),
+    # 1 - label_smoothing is one number of float16 for all of the gradient.
+    **{
+        f"a constant that is rounded between steps, {smoothing}": Row(
+            "Functional.cross_entropy", right, labelled, partial(slanted, right, 0, 1.003), "fine error",
+            healthy="fine fine", dtypes=(torch.float16,), calls=12, wrong_of=12,
+        )
+        for smoothing in (0.05, 0.1)
+        for right in (partial(F.cross_entropy, label_smoothing=smoothing),)
+    },
+    **{
+        f"bicubic interpolation by rounded weights, {name}": Row(
+            "Functional.interpolate", F.interpolate,
+            partial(lambda d, n, how: [normal(2, 3, 10, 11).to(d), {"mode": "bicubic", **how}], how=how),
+            times(F.interpolate, 1.02), healthy="warning pass", dtypes=HALVES,
+        )
+        for name, how in UPSAMPLED.items()
+    },
+    # Of half of 992 elements each reading of alpha is the nearer one by chance, if their own rounding counts.
+    **{
+        f"a float that the kernel rounds while all elements round, {alpha}": Row(
+            "Torch.sub", torch.sub,
+            partial(
+                lambda d, n, alpha: [normal(31, 32, seed=n).to(d), RATE.to(d), {"alpha": alpha}],
+                alpha=alpha,
+            ),
+            times(torch.sub, 1.003), "error any", dtypes=(torch.float16,), calls=8,
+        )
+        for alpha in (0.3, 0.1)
+    },
+    # The device's eps is that of its arithmetic, 2^-23: float64 would take 2^-52.
+    "an eps that is the dtype's own": Row(
+        "Functional.rms_norm", rms_norm, lambda d, n: [normal(50, 8, scale=(0.01, 0.1, 1.0, 1e-3)[n]).to(d)],
+        partial(rms_norm, eps=1e-6), "error any", dtypes=EVERY, calls=4,
+    ),
+    "an eps that is the dtype's own, of a module": Row(
+        "Functional.rms_norm", torch.nn.RMSNorm(8, elementwise_affine=False),
+        lambda d, n: [normal(50, 8, scale=(0.01, 0.1, 1.0)[n]).to(d)], dtypes=EVERY, calls=3,
+    ),
+    "the rank of a matrix of low rank": Row(
+        "Torch.linalg.matrix_rank", torch.linalg.matrix_rank, lambda d, n: [of_low_rank()],
+        lambda x: torch.linalg.matrix_rank(x) + 1, "error any", "pass any",
+    ),
+    **{
+        f"least squares of low rank, {driver}": Row(
+            "Torch.linalg.lstsq", torch.linalg.lstsq,
+            partial(lambda d, n, driver: [of_low_rank(), normal(6, 2), {"driver": driver}], driver=driver),
+            healthy="pass any",
+        )
+        for driver in ("gelsd", "gelsy")
+    },
+    **{
+        f"steps that round: {name}": Row(
+            api, function, partial(lambda d, n, args: args(d), args=args), both(function, 1.01),
+            healthy="fine fine", dtypes=HALVES
+        )
+        for name, (api, function, args) in STEPPING.items()
+    },
+    **{
+        f"a grid of rounded coordinates, {len(size)} dimensions": Row(
+            "Functional.affine_grid", F.affine_grid,
+            partial(
+                lambda d, n, size, theta: [theta.to(d), size, {"align_corners": len(size) == 5}], size=size, theta=theta
+            ),
+            both(F.affine_grid, 1.01), healthy="warning pass", dtypes=HALVES,
+        )
+        for theta, size in ((normal(2, 2, 3), (2, 3, 5, 4)), (normal(2, 3, 4), (2, 3, 3, 4, 5)))
+    },
+    "a step that rounds its rate beside a counter in float32": Row(
+        "Torch._fused_adagrad_", torch._fused_adagrad_, adagrad, faster,
+        "error", "pass", HALVES, calls=4, wrong_of=4,
+    ),
+    # Times its weight, rounded, and divided by it.
+    "the weighted loss of a single row": Row(
+        "Functional.nll_loss", loss_of_a_row,
+        lambda d, n: [normal(3 + 4 * n).to(d), normal(2, 3 + 4 * n)[1].abs().to(d)], times(loss_of_a_row, 1.03),
+        "error any", "fine fine", HALVES, calls=7, wrong_of=7,
+    ),
+    **{
+        f"a Bessel function of few elements, {factor}": Row(
+            "Torch.special.i0e", torch.special.i0e,
+            lambda d, n: [normal(*((5, 3), (31,), (100,))[n], scale=(0.1, 1.0, 5.0)[n]).to(d)],
+            times(torch.special.i0e, factor), "error any", "warning any", (dtype,), calls=3, wrong_of=3,
+        )
+        for dtype, factor in zip(HALVES, (1.01, 1.05), strict=True)
+    },
+    "an LSTM": Row(
+        "VF.lstm", torch.lstm, lstm, partial(slanted, torch.lstm, 0, 1.03), "pass error",
+        dtypes=HALVES, calls=3, wrong_of=3,
+    ),
+    # It is a sum that cancels, and runs with a number that moved show by how much.
+    **{
+        f"gradients of a number that is compared with many, {function.__name__}": Row(
+            f"Torch.{function.__name__}", function, lambda d, n: [normal(3, 5, seed=n), normal(seed=100 + n)],
+            lambda *args, function=function: Scaled.apply(function(*args), 1.001), "pass error", calls=20,
+        )
+        for function in (torch.fmin, torch.maximum)
+    },
+    **{
+        f"a call that casts its tensor first, {function.__name__}, {narrow}": Row(
+            api, casting(function),
+            partial(lambda d, n, narrow: [(1 + 0.2 * normal(16, 8)).to(d), -1, narrow], narrow=narrow),
+            both(casting(function), 1.02), healthy="fine fine", dtypes=(wide,),
+        )
+        for wide, narrow in ((torch.float64, torch.float32), *((torch.float32, half) for half in HALVES))
+        for api, function in (
+            ("Functional.softmax", F.softmax), ("Functional.log_softmax", F.log_softmax), ("Torch.sum", torch.sum),
+            ("Torch.prod", torch.prod), ("Torch.cumsum", torch.cumsum),
+        )
+    },
+    "a cast alone, judged by its own rounding": Row(
+        "Tensor.to", torch.Tensor.to, lambda d, n: [normal(40), torch.bfloat16], truncated, "error any"
+    ),
+    **{
+        f"attention of {2 * heads} heads that share keys": Row(
+            ATTENTION, SHARED, partial(sharing, heads=heads), partial(slanted, SHARED, 0, 1.02),
+            "pass error", "pass fine", HALVES, calls=11,
+        )
+        for heads in (1, 2)
+    },
+    "fewer queries than a block holds": Row(
+        ATTENTION, CAUSAL, few_queries, one_ulp_larger, "error any", dtypes=HALVES, calls=3, wrong_of=3
+    ),
+    # Each is within a unit of the right one; on average they are not.
+    "a factor on subnormal results": Row(
+        "Functional.linear", F.linear, subnormal, in_float32(1.01), "error any", calls=2, wrong_of=2
+    ),
+    "subnormal results of float32": Row(
+        "Functional.linear", F.linear, subnormal, kernel=in_float32(1.0), healthy="pass any", calls=2
+    ),
+    # A row for every use: judged is what they add up to.
+    **{
+        f"a sparse gradient of {name}": Row(
+            "Functional.embedding_bag", right, lambda d, n: [torch.arange(40).view(4, 10) % 7, normal(10, 8).to(d)],
+            partial(slanted, right, 1, 1.02), "pass error", dtypes=EVERY,
+        )
+        for name, right in (
+            ("embedding", partial(F.embedding, sparse=True)),
+            ("embedding_bag", partial(F.embedding_bag, mode="sum", sparse=True)),
+        )
+    },
+    # In 16 bit a range of one step had been taken for its end, an error that hid any other.
+    **{
+        f"a range of {steps} steps, {verdict}": Row(
+            "Torch.linspace", torch.linspace,
+            partial(lambda d, n, steps: [4.3, -3.0, steps, {"dtype": d}], steps=steps),
+            lambda start, *rest, **how: torch.linspace(-start, *rest, **how), "error any", f"{verdict} skip", dtypes,
+        )
+        for steps, verdict, dtypes in ((1, "pass", EVERY), (5, "pass", SINGLE), (5, "warning", HALVES))
+    },
+    **{
+        f"a number in float32 beside 16-bit tensors, {name}": Row(
+            f"Torch.{name}", function, beside_a_number,
+            lambda x, number, function=function: function(Scaled.apply(x, 1.02) * 1.02, number),
+            dtypes=HALVES, calls=17,
+        )
+        for name in ("mul", "sub")
+        for function in (getattr(torch, name),)
+    },
+    **{
+        f"rows reduced by an index alone, {reduce}": Row(
+            "Torch.index_reduce", reduced(reduce),
+            lambda d, n: [normal(5, 6).to(d), (1 + 0.2 * normal(60, 6)).to(d)], reduced(reduce, True),
+            "error any", "fine any", HALVES,
+        )
+        for reduce in ("mean", "prod")
+    },
+    # Those of a float32 and of a float64 matrix need not come in the same order.
+    "eigenvalues from last to first, and the first for all": Row(
+        "Torch.linalg.eigvals", torch.linalg.eigvals, lambda d, n: [normal(3, 6, 6)],
+        eigenvalues(lambda values: values[..., :1].expand(3, 6)), "error any", "pass skip",
+        kernel=eigenvalues(lambda values: values.flip(-1)),
+    ),
+    "eigenvalues in the reference's order have its gradient": Row(
+        "Torch.linalg.eigvals", torch.linalg.eigvals,
+        lambda d, n: [torch.diag(torch.arange(1.0, 7.0)) + 0.01 * normal(6, 6)],
+        partial(slanted, torch.linalg.eigvals, 0, 1.001), "pass error",
+    ),
+    "the modulus of complex numbers": Row(
+        "Torch.abs", torch.abs, complexes, times(torch.abs, 1.00001), "error any", calls=4
+    ),
+    # Every factor is rounded, and in bfloat16 the places themselves.
+    **{
+        f"a long {name}": Row(
+            f"Torch.{name}", getattr(torch, name), lambda d, n: [(400, 512, 1000)[n], {"dtype": d}],
+            times(getattr(torch, name), 1.02), "error", "fine", HALVES, calls=3, wrong_of=3,
+        )
+        for name in WINDOWS
+    },
+}  # fmt: skip
+PLACED = pytest.mark.parametrize(
+    ("name", "dtype"), [(name, dtype) for name, row in ROWS.items() for dtype in row.dtypes]
+)
+
+
+@PLACED
+def test_a_healthy_call_passes(name: str, dtype: torch.dtype) -> None:
+    row = ROWS[name]
+    found = {number: row.judged(row.kernel or row.reference, dtype, number) for number in range(row.calls)}
+    assert {number: verdicts for number, verdicts in found.items() if not as_said(verdicts, row.healthy)} == {}
+
+
+@PLACED
+def test_a_wrong_one_in_its_place_does_not(name: str, dtype: torch.dtype) -> None:
+    row = ROWS[name]
+    if row.wrong is None:
+        return
+    found = {n: row.judged(row.wrong, dtype, n) for n in range(row.calls - row.wrong_of, row.calls)}
+    assert {number: verdicts for number, verdicts in found.items() if not as_said(verdicts, row.faulty)} == {}
+
+
+def test_a_device_without_low_precision_kernels_is_not_wrong() -> None:
+    found = compared(torch.linalg.inv, torch.linalg.inv, (torch.eye(4).half(),), api="Torch.linalg.inv", backward=True)
+    assert [(verdict.verdict, verdict.kind) for verdict in found] == [("skip", "unsupported by the device")] * 2
 
 
 def test_a_lost_sign_of_zero_is_called_that_and_not_flushing() -> None:
-    x = torch.tensor([1.0, -0.0, 0.0])
-    [found] = compare(lambda x: x + 0.0, torch.clone, x, api="Torch.clone")[:1]
+    (found,) = compared(lambda x: x + 0.0, torch.clone, (torch.tensor([1.0, -0.0, 0.0]),), api="Torch.clone")
     assert (found.verdict, found.reason) == (
         "error",
         "output.0: 1 of 3 elements are zeros of the other sign; a copy keeps the sign",
     )
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("how", [{"scale_factor": 1.7}, {"size": (7, 22), "align_corners": True}])
-def test_bicubic_interpolation_by_rounded_weights(how: dict[str, Any], dtype: torch.dtype) -> None:
-    x = normal(2, 3, 10, 11).to(dtype)
-    assert outcomes(F.interpolate, x, api="Functional.interpolate", mode="bicubic", **how) == ["warning", "pass"]
-    wrong = narrow_only(lambda result: result * 1.02, F.interpolate)
-    found = compare(wrong, F.interpolate, x, api="Functional.interpolate", mode="bicubic", **how)
-    assert [verdict.verdict for verdict in found] == ["error", "error"]
-
-
-@pytest.mark.parametrize("alpha", [0.3, 0.1])
-def test_a_float_that_the_kernel_rounds_while_all_elements_round(alpha: float) -> None:
-    """Of half of 992 elements each reading of alpha is the nearer one by chance, if their own rounding counts."""
-    for seed in range(8):
-        generator = torch.Generator().manual_seed(seed)
-        x, y = torch.randn((31, 32), generator=generator).half(), torch.tensor([[1.93359375]]).half()
-        assert outcomes(torch.sub, x, y, api="Torch.sub", alpha=alpha) == ["pass", "pass"]
-    wrong = narrow_only(lambda result: result * 1.003, torch.sub)
-    assert compare(wrong, torch.sub, x, y, api="Torch.sub", alpha=alpha)[0].verdict == "error"
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("norm", [F.rms_norm, torch.nn.RMSNorm(8, elementwise_affine=False)])
-def test_an_eps_that_is_the_dtypes_own(dtype: torch.dtype, norm: Function) -> None:
-    """The device's eps is that of its arithmetic, 2^-23: float64 would take 2^-52."""
-    given = () if isinstance(norm, torch.nn.Module) else ((8,),)
-    for scale in (0.01, 0.1, 1.0):
-        x = normal(50, 8, scale=scale).to(dtype)
-        assert outcomes(norm, x, *given, api="Functional.rms_norm") == ["pass", "pass"]
-    x = normal(50, 8, scale=1e-3).to(dtype)
-    wrong = narrow_only(lambda result: result, lambda x, *more: F.rms_norm(x, (8,), eps=1e-6))
-    right = lambda x, *more: F.rms_norm(x, (8,))  # noqa: E731
-    assert compare(wrong, right, x, api="Functional.rms_norm")[0].verdict == "error"
-
-
-@pytest.mark.parametrize("driver", ["gelsd", "gelsy", "gelss"])
-def test_matrices_of_low_rank(driver: str) -> None:
-    x = normal(6, 2) @ normal(2, 5)
-    assert outcomes(torch.linalg.matrix_rank, x, api="Torch.linalg.matrix_rank")[0] == "pass"
-    assert outcomes(torch.linalg.lstsq, x, normal(6, 2), api="Torch.linalg.lstsq", driver=driver)[0] == "pass"
-    wrong = narrow_only(lambda result: result + 1, torch.linalg.matrix_rank)
-    assert compare(wrong, torch.linalg.matrix_rank, x, api="Torch.linalg.matrix_rank")[0].verdict == "error"
-
-
-BAGS = torch.randint(0, 4, (20, 3), generator=torch.Generator().manual_seed(0))
-PLACES = BAGS.reshape(-1)
-
-
-def added(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return torch.add(x, y, alpha=0.3)
-
-
-def largest_of_bags(weight: torch.Tensor) -> torch.Tensor:
-    return F.embedding_bag(BAGS, weight, mode="max")
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize(
-    ("api", "function", "args", "more"),
-    [
-        ("Functional.smooth_l1_loss", F.smooth_l1_loss, (normal(3, 64), normal(64, 3).t()), {"reduction": "sum"}),
-        ("Functional.lp_pool2d", F.lp_pool2d, (normal(3, 16, 7, 9).abs(), 3.0, 2), {}),
-        ("Functional.lp_pool2d", F.lp_pool2d, (normal(3, 16, 8, 8).abs(), 2.0, 2), {}),
-        ("Torch.index_add", torch.index_add, (normal(4, 5), 0, PLACES, normal(60, 5)), {"alpha": 0.3}),
-        ("Torch.index_add", torch.index_add, (normal(5, 4), 1, PLACES, normal(5, 60)), {"alpha": 0.3}),
-        ("", added, (normal(5, 7), normal(5, 7)), {}),
-        ("Functional.embedding_bag", largest_of_bags, (normal(4, 33),), {}),
-    ],
-)
-def test_kernels_that_round_between_their_steps(
-    api: str, function: Function, args: tuple[Any, ...], more: dict[str, Any], dtype: torch.dtype
-) -> None:
-    args = tuple(
-        item.to(dtype) if isinstance(item, torch.Tensor) and item.is_floating_point() else item for item in args
-    )
-    assert no_error(*outcomes(function, *args, api=api, **more))
-    wrong = narrow_only(lambda result: Scaled.apply(result * 1.01, 1.01), function)
-    assert [found.verdict for found in compare(wrong, function, *args, api=api, **more)] == ["error", "error"]
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize(
-    ("theta", "size", "align"), [(normal(2, 2, 3), (2, 3, 5, 4), False), (normal(2, 3, 4), (2, 3, 3, 4, 5), True)]
-)
-def test_grids_of_rounded_coordinates(
-    theta: torch.Tensor, size: tuple[int, ...], align: bool, dtype: torch.dtype
-) -> None:
-    args, more = (theta.to(dtype), size), {"align_corners": align}
-    assert outcomes(F.affine_grid, *args, api="Functional.affine_grid", **more) == ["warning", "pass"]
-    wrong = narrow_only(lambda result: Scaled.apply(result * 1.01, 1.01), F.affine_grid)
-    found = compare(wrong, F.affine_grid, *args, api="Functional.affine_grid", **more)
-    assert [verdict.verdict for verdict in found] == ["error", "error"]
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_a_step_rounds_its_rate_beside_a_counter_in_float32(dtype: torch.dtype) -> None:
-    """torch's fused Adagrad rounds lr in whole vectors, not in the rest: each element follows one reading or the
-    other."""
-
-    def stepped(function: Function) -> list[str]:
-        checker = Checker(RunRequest(device="cpu"), Registry.default())
-        api = "Torch._fused_adagrad_"
-        found = checker.compare(function, torch._fused_adagrad_, args, settings, api=api)
-        return [verdict.verdict for verdict in found]
-
-    settings = {"lr": 0.01, "lr_decay": 0.0, "weight_decay": 0.0, "eps": 1e-10, "maximize": False}
-
-    for seed in range(4):
-        generator = torch.Generator().manual_seed(seed)
-        values, slopes = (0.3 * torch.randn(5, 7, generator=generator).to(dtype) for _ in range(2))
-        args = ([values], [slopes], [torch.zeros(5, 7, dtype=dtype)], [torch.tensor(1.0)])
-        assert stepped(torch._fused_adagrad_) == ["pass"]
-        assert stepped(lambda *args, lr, **more: torch._fused_adagrad_(*args, lr=lr * 1.1, **more)) == ["error"]
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_the_weighted_loss_of_a_single_row(dtype: torch.dtype) -> None:
-    """Times its weight, rounded, and divided by it."""
-
-    def loss(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return F.nll_loss(x, torch.tensor(2), weight.detach())
-
-    for size in range(3, 30, 4):
-        args = (normal(size).to(dtype), normal(2, size)[1].abs().to(dtype))
-        assert "error" not in outcomes(loss, *args, api="Functional.nll_loss")
-        wrong = narrow_only(lambda result: result * 1.03, loss)
-        assert compare(wrong, loss, *args, api="Functional.nll_loss")[0].verdict == "error"
-
-
-@pytest.mark.parametrize(("dtype", "factor"), [(torch.float16, 1.01), (torch.bfloat16, 1.05)])
-def test_a_bessel_function_of_few_elements(dtype: torch.dtype, factor: float) -> None:
-    for seed, shape in enumerate([(5, 3), (31,), (100,)]):
-        x = normal(*shape, scale=(0.1, 1.0, 5.0)[seed]).to(dtype)
-        assert outcomes(torch.special.i0e, x, api="Torch.special.i0e")[0] == "warning"
-        wrong = narrow_only(lambda result: result * factor, torch.special.i0e)
-        assert compare(wrong, torch.special.i0e, x, api="Torch.special.i0e")[0].verdict == "error"
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_healthy_lstms_pass_and_a_scaled_gradient_does_not(dtype: torch.dtype) -> None:
-    """In bfloat16 oneDNN computes them, and keeps gates for the backward in 16 bit."""
-    for seed in range(3):
-        generator = torch.Generator().manual_seed(seed)
-        shapes = [(16, 5), (16, 4), (16,), (16,)]
-        weights = [(torch.rand(shape, generator=generator) - 0.5).to(dtype) for shape in shapes]
-        x, states = torch.randn(5, 3, 5, generator=generator).to(dtype), torch.zeros(2, 1, 3, 4, dtype=dtype)
-        args = (x, tuple(states), weights, True, 1, 0.0, True, False, False)
-        assert outcomes(torch.lstm, *args, api="VF.lstm") == ["pass", "pass"]
-
-        def wrong(x: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, ...]:
-            return torch.lstm(Scaled.apply(x, 1.03) if x.dtype is dtype else x, *rest)
-
-        assert [verdict.verdict for verdict in compare(wrong, torch.lstm, *args, api="VF.lstm")] == ["pass", "error"]
-
-
-@pytest.mark.parametrize("function", [torch.fmin, torch.fmax, torch.minimum, torch.maximum])
-def test_gradients_of_a_number_that_is_compared_with_many(function: Function) -> None:
-    """It is a sum that cancels, and runs with a number that moved show by how much."""
-    for seed in range(20):
-        generator = torch.Generator().manual_seed(seed)
-        args = (torch.randn(3, 5, generator=generator), torch.randn((), generator=generator))
-        assert outcomes(function, *args, api=f"Torch.{function.__name__}") == ["pass", "pass"]
-    wrong = narrow_only(lambda result: Scaled.apply(result, 1.001), function)
-    found = compare(wrong, function, *args, api=f"Torch.{function.__name__}")
-    assert [verdict.verdict for verdict in found] == ["pass", "error"]
-
-
-@pytest.mark.parametrize(("wide", "narrow"), [("float64", "float32"), ("float32", "bfloat16"), ("float32", "float16")])
-@pytest.mark.parametrize(
-    ("api", "function"),
-    [
-        ("Functional.softmax", F.softmax),
-        ("Functional.log_softmax", F.log_softmax),
-        ("Torch.sum", torch.sum),
-        ("Torch.prod", torch.prod),
-        ("Torch.cumsum", torch.cumsum),
-    ],
-)
-def test_a_call_that_casts_its_tensors_first(api: str, function: Function, wide: str, narrow: str) -> None:
-    """softmax(x, dim, dtype=bfloat16) of float32: rounded before, and its gradient computed in bfloat16."""
-    x = (1 + 0.2 * normal(16, 8)).to(getattr(torch, wide))
-
-    def right(x: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
-        return function(x, dim, dtype=dtype)
-
-    def wrong(x: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
-        return Scaled.apply(right(x, dim, dtype) * 1.02, 1.02)
-
-    dtype = getattr(torch, narrow)
-    assert no_error(*outcomes(right, x, -1, dtype, api=api))
-    assert [found.verdict for found in compare(wrong, right, x, -1, dtype, api=api)] == ["error", "error"]
-
-
-def test_a_cast_alone_is_judged_by_its_own_rounding() -> None:
-    def truncated(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        return x.to(dtype) if x.dtype is torch.float64 else (x.view(torch.int32) & -65536).view(torch.float32).to(dtype)
-
-    found = compare(truncated, torch.Tensor.to, normal(40), torch.bfloat16, api="Tensor.to")
-    assert found[0].verdict == "error"
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("heads", [(2, 1), (4, 2)])
-def test_attention_whose_heads_share_keys(heads: tuple[int, int], dtype: torch.dtype) -> None:
-    """The gradients of shared keys are summed head by head, each sum rounded: a warning where that is over 1 %."""
-    attention: Function = functools.partial(F.scaled_dot_product_attention, is_causal=True, enable_gqa=True)
-    api = "Functional.scaled_dot_product_attention"
-    for seed in range(10):
-        generator = torch.Generator().manual_seed(seed)
-        shapes = [(2, count, 4, 4) for count in (heads[0], heads[1], heads[1])]
-        args = tuple((3 * torch.randn(shape, generator=generator)).to(dtype) for shape in shapes)
-        assert outcomes(attention, *args, api=api) in (["pass", "pass"], ["pass", "warning"])
-
-    def wrong(query: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
-        return attention(Scaled.apply(query, 1.02) if query.dtype is dtype else query, *rest)
-
-    args = tuple(normal(2, count, 24, 16).to(dtype) for count in (heads[0], heads[1], heads[1]))
-    assert [found.verdict for found in compare(wrong, attention, *args, api=api)] == ["pass", "error"]
-
-
-def attended(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float = 1.0, lost: int = 0
-) -> torch.Tensor:
+def attended(query: Tensor, key: Tensor, value: Tensor, scale: float = 1.0, lost: int = 0) -> Tensor:
     """Causal attention in float32, rounded once: scores off by a factor, the last keys lost."""
     narrow = query.dtype
     query, key, value = (tensor.float() for tensor in (query, key, value))
@@ -446,192 +541,20 @@ def attended(
     return (scores.masked_fill(hidden, -torch.inf).softmax(-1) @ value).to(narrow)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", HALVES)
 def test_peaked_attention_passes_and_its_faults_do_not(dtype: torch.dtype) -> None:
     """Scores of 50, as trained models have them: a roundoff of a 16-bit query is all of a weight there, so that a
     gradient in bfloat16 is off by 11 %, a warning."""
-    right = functools.partial(F.scaled_dot_product_attention, is_causal=True)
-    api = "Functional.scaled_dot_product_attention"
     generator = torch.Generator().manual_seed(0)
     args = tuple((scale * torch.randn(2, 4, 64, 32, generator=generator)).to(dtype) for scale in (4.0, 4.0, 1.0))
     said = "warning" if dtype == torch.bfloat16 else "pass"
-    assert outcomes(right, *args, api=api) == ["pass", said]
-    assert [found.verdict for found in compare(attended, right, *args, api=api)] == ["pass", "pass"]
-    for wrong in (functools.partial(attended, scale=1.01), functools.partial(attended, lost=2)):
-        assert compare(wrong, right, *args, api=api)[0].verdict == "error"
+
+    def judged(function: Function) -> list[str]:
+        return outcomes(function, CAUSAL, args, api=ATTENTION, backward=True)
+
+    assert judged(CAUSAL) == ["pass", said]
+    assert judged(attended) == ["pass", "pass"]
+    for wrong in (partial(attended, scale=1.01), partial(attended, lost=2)):
+        assert judged(wrong)[0] == "error"
     for place in range(3):
-        wrong = functools.partial(slanted, right, place, 1.03)
-        assert [found.verdict for found in compare(wrong, right, *args, api=api)] == ["pass", "error"]
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_fewer_queries_than_a_block_holds(dtype: torch.dtype) -> None:
-    """They see as many keys as a whole block does: which of those the processor's fast exp takes hangs on that."""
-    right = functools.partial(F.scaled_dot_product_attention, is_causal=True)
-    api = "Functional.scaled_dot_product_attention"
-    for seed in range(3):
-        generator = torch.Generator().manual_seed(seed)
-        key, value = (torch.randn(2, 4, 16, 8, generator=generator).to(dtype) for _ in range(2))
-        args = (torch.zeros(2, 4, 8, 8, dtype=dtype), key, value)
-        assert outcomes(right, *args, api=api) == ["pass", "pass"]
-        wrong = narrow_only(lambda out: (out.float() * (1 + torch.finfo(dtype).eps)).to(dtype), right)
-        assert compare(wrong, right, *args, api=api)[0].verdict == "error"
-
-
-def slanted(right: Function, place: int, factor: float, *args: torch.Tensor) -> torch.Tensor:
-    """The right function, the gradient of one argument times a factor."""
-    return right(*(Scaled.apply(item, factor) if number == place else item for number, item in enumerate(args)))
-
-
-@pytest.mark.parametrize("size", [1e-4, 1e-5])
-def test_a_factor_on_subnormal_results_is_an_error(size: float) -> None:
-    """Each is within a unit of the right one; on average they are not."""
-    args = (normal(32, 64, scale=size).half(), (0.1 * normal(64, 32)).t().half())
-    assert outcomes(F.linear, *args, api="Functional.linear") == ["pass", "pass"]
-
-    def scaled(factor: float, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return (F.linear(x.float(), weight.float()) * factor).half()
-
-    for factor, verdict in ((1.0, "pass"), (1.01, "error")):
-        wrong = functools.partial(scaled, factor)
-        assert compare(wrong, F.linear, *args, api="Functional.linear")[0].verdict == verdict
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("function", [F.embedding, functools.partial(F.embedding_bag, mode="sum")])
-def test_sparse_gradients_are_judged_by_their_sums(function: Function, dtype: torch.dtype) -> None:
-    """A row for every use: judged is what they add up to."""
-    index = torch.arange(40).view(4, 10) % 7
-    right, api = functools.partial(function, sparse=True), "Functional.embedding_bag"
-    weight = normal(10, 8).to(dtype)
-    assert outcomes(right, index, weight, api=api) == ["pass", "pass"]
-    wrong = functools.partial(slanted, right, 1, 1.02)
-    assert [found.verdict for found in compare(wrong, right, index, weight, api=api)] == ["pass", "error"]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("steps", [1, 2, 5])
-def test_a_range_of_one_step_is_its_start(steps: int, dtype: torch.dtype) -> None:
-    """In 16 bit it had been taken for its end, an error that hid any other."""
-    args, how = (4.3, -3.0, steps), {"dtype": dtype}
-    between = "warning" if steps == 5 and dtype is not torch.float32 else "pass"
-    assert outcomes(torch.linspace, *args, api="Torch.linspace", **how) == [between, "skip"]
-
-    def wrong(start: float, end: float, steps: int, **how: Any) -> torch.Tensor:
-        return torch.linspace(-start, end, steps, **how)
-
-    assert compare(wrong, torch.linspace, *args, api="Torch.linspace", **how)[0].verdict == "error"
-
-
-STEPS: dict[str, Function] = {
-    "round": lambda x: torch.floor(x + 0.5),
-    "floor": lambda x: torch.ceil(x) - 1,
-    "ceil": lambda x: torch.floor(x) + 1,
-    "trunc": lambda x: torch.where(x == x.trunc(), x - x.sign(), x.trunc()),
-    "frac": lambda x: torch.where(x == x.trunc(), 1.0, x.frac()),
-    "sign": lambda x: torch.where(x == 0, 1.0, x.sign()),
-}
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("name", STEPS)
-def test_a_step_has_one_right_side(name: str, dtype: torch.dtype) -> None:
-    """On the edge itself, as round of 0.5 to even, no kernel's rounding takes part."""
-    right, api = getattr(torch, name), f"Torch.{name}"
-    x = torch.arange(-20, 21).to(dtype) / 2
-    assert outcomes(right, x, api=api) == ["pass", "pass"]
-    assert compare(STEPS[name], right, x, api=api)[0].verdict == "error"
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("name", ["mul", "add", "sub", "div"])
-def test_a_number_in_float32_beside_16_bit_tensors(name: str, dtype: torch.dtype) -> None:
-    """A tensor without dimensions promotes nothing: it may be rounded, and its gradient is."""
-    function = getattr(torch, name)
-    for seed in range(8):
-        generator = torch.Generator().manual_seed(seed)
-        x = torch.randn(6, 4, generator=generator).to(dtype)
-        number = torch.rand((), generator=generator) + 0.1
-        assert outcomes(function, x, number, api=f"Torch.{name}") == ["pass", "pass"]
-        assert outcomes(function, number, x, api=f"Torch.{name}") == ["pass", "pass"]
-    wrong = lambda x, number: function(Scaled.apply(x, 1.02) * (1.0 if x.dtype is torch.float64 else 1.02), number)  # noqa: E731
-    found = compare(wrong, function, normal(40).to(dtype) + 5, torch.tensor(0.7), api=f"Torch.{name}")
-    assert [verdict.verdict for verdict in found] == ["error", "error"]
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("reduce", ["mean", "prod"])
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_rows_reduced_by_an_index_alone(reduce: str, dtype: torch.dtype) -> None:
-    """include_self=False starts from nothing, and counts without the row that was there."""
-
-    def function(x: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-        return torch.index_reduce(x, 0, PLACES, source, reduce, include_self=False)
-
-    x, source = normal(5, 6).to(dtype), (1 + 0.2 * normal(60, 6)).to(dtype)
-    assert no_error(outcomes(function, x, source, api="Torch.index_reduce")[0])
-    with_self = narrow_only(lambda _: torch.index_reduce(x, 0, PLACES, source, reduce, include_self=True), function)
-    assert compare(with_self, function, x, source, api="Torch.index_reduce")[0].verdict == "error"
-
-
-def test_eigenvalues_come_in_any_order() -> None:
-    """Those of a float32 and of a float64 matrix need not come in the same."""
-    matrix = normal(3, 6, 6)
-
-    def turned(change: Function) -> Function:
-        return narrow_only(change, torch.linalg.eigvals)
-
-    for change in (lambda values: values.flip(-1), lambda values: values.roll(1, -1)):
-        found = compare(turned(change), torch.linalg.eigvals, matrix, api="Torch.linalg.eigvals")
-        assert [verdict.verdict for verdict in found] == ["pass", "skip"]
-    for change in (lambda values: values * 1.001, lambda values: values[..., :1].expand(3, 6)):
-        assert compare(turned(change), torch.linalg.eigvals, matrix, api="Torch.linalg.eigvals")[0].verdict == "error"
-
-
-def test_eigenvalues_in_the_references_order_have_its_gradient() -> None:
-    matrix = torch.diag(torch.arange(1.0, 7.0)) + 0.01 * normal(6, 6)
-    assert outcomes(torch.linalg.eigvals, matrix, api="Torch.linalg.eigvals") == ["pass", "pass"]
-
-    def wrong(matrix: torch.Tensor) -> torch.Tensor:
-        return torch.linalg.eigvals(matrix if matrix.dtype is torch.float64 else Scaled.apply(matrix, 1.001))
-
-    found = compare(wrong, torch.linalg.eigvals, matrix, api="Torch.linalg.eigvals")
-    assert [verdict.verdict for verdict in found] == ["pass", "error"]
-
-
-def test_the_modulus_of_complex_numbers_is_rounded() -> None:
-    for size in (1e-38, 1e-19, 1.0, 1e18):
-        z = torch.complex(normal(1000, scale=size), normal(500, 2, scale=size).view(-1))
-        assert outcomes(torch.abs, z, api="Torch.abs") == ["pass", "pass"]
-
-    def wrong(z: torch.Tensor) -> torch.Tensor:
-        return torch.abs(z) * (1.0 if z.dtype is torch.complex128 else 1.00001)
-
-    assert compare(wrong, torch.abs, z, api="Torch.abs")[0].verdict == "error"
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("name", [f"{name}_window" for name in ("hann", "hamming", "bartlett", "blackman", "kaiser")])
-@pytest.mark.parametrize("count", [400, 512, 1000])
-def test_long_windows_pass_and_scaled_ones_do_not(count: int, name: str, dtype: torch.dtype) -> None:
-    """Every factor is rounded, and in bfloat16 the places themselves."""
-    api, right = f"Torch.{name}", getattr(torch, name)
-
-    def wrong(count: int, dtype: torch.dtype) -> Any:
-        return right(count, dtype=dtype) * (1.0 if dtype is torch.float64 else 1.02)
-
-    checker = Checker(RunRequest(device="cpu"), Registry.default())
-    found = [checker.compare(made, right, (count,), {"dtype": dtype}, api=api) for made in (right, wrong)]
-    assert found[0][0].verdict in ("warning", "pass")
-    assert found[1][0].verdict == "error"
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_a_value_that_is_a_boundary(dtype: torch.dtype) -> None:
-    boundaries, x = torch.arange(5.0).to(dtype), torch.tensor([0.0, 1.0, 2.5, 4.0]).to(dtype)
-    assert outcomes(torch.bucketize, x, boundaries, api="Torch.bucketize")[0] == "pass"
-
-    def wrong(x: torch.Tensor, boundaries: torch.Tensor) -> torch.Tensor:
-        return torch.bucketize(x, boundaries, right=x.dtype is not torch.float64)
-
-    assert compare(wrong, torch.bucketize, x, boundaries, api="Torch.bucketize")[0].verdict == "error"
+        assert judged(partial(slanted, CAUSAL, place, 1.03)) == ["pass", "error"]

@@ -12,9 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.check import Checker, RunRequest
-from pytest_probe.registry import Registry
-from tests.support.devices import Emulated
+from tests.support.comparing import outcomes
 
 pytestmark = pytest.mark.usefixtures("no_causes")
 
@@ -26,18 +24,11 @@ def normal(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> torch.
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def narrow_only(function: Function, reference: Function) -> Function:
-    return lambda *args: (reference if args[0].dtype is torch.float64 else function)(*args)
-
-
 def verdict(
     function: Function, reference: Function, inputs: Any, device: str, api: str = "", allow: str = "none"
 ) -> str:
-    registry = Registry.default()
-    registry.devices["other"] = Emulated
-    checker = Checker(RunRequest(device=device, allow=(allow,)), registry)
-    [found] = checker.compare(narrow_only(function, reference), reference, inputs, api=api, key="chance")
-    return found.verdict
+    [found] = outcomes(function, reference, inputs, device=device, allow=allow, api=api, key="chance")
+    return found
 
 
 def running(x: torch.Tensor) -> torch.Tensor:

@@ -9,10 +9,8 @@ import pytest
 import torch
 from msgspec import Struct
 
-from pytest_probe.check import Checker, RunRequest
 from pytest_probe.model.verdict import Verdict
-from pytest_probe.registry import Registry
-from tests.support.devices import Emulated
+from tests.support.comparing import compared
 
 Tensor = torch.Tensor
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -38,12 +36,10 @@ class Choosing(Struct, frozen=True):
 
 
 FUNCTIONS = {
-    "a choice among arguments": Choosing(lambda x: x * 1),
     "a choice among computed scores": Choosing(lambda x: (x * 8).sigmoid()),
     "a choice of indices alone": Choosing(lambda x: x.round(), values_too=False),
     "a choice among many zeros": Choosing(lambda x: (x - 2.5).relu()),
     "a choice among maxima": Choosing(lambda x: x.clamp(max=1.0), values_too=False),
-    "a choice among squares": Choosing(lambda x: x.square()),
 }
 
 
@@ -54,11 +50,8 @@ def inputs(seed: int, dtype: str) -> Tensor:
 
 
 def verdict(function: Callable[..., Any], name: str, dtype: str, device: str, seed: int) -> Verdict:
-    registry = Registry.default()
-    registry.devices["npu"] = Emulated
-    checker = Checker(RunRequest(device=device), registry)
-    [found] = checker.compare(function, FUNCTIONS[name].reference, [inputs(seed, dtype)], key=f"choice.{seed}")
-    return found
+    how: Any = {"device": device, "key": f"choice.{seed}"}
+    return compared(function, FUNCTIONS[name].reference, [inputs(seed, dtype)], **how)[0]
 
 
 def with_indices(change: Callable[[Tensor, Tensor], Tensor], name: str) -> Callable[[Tensor], Any]:
@@ -98,16 +91,17 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("device", ["cpu", "npu"])
-@pytest.mark.parametrize("dtype", DTYPES)
+PLACES = pytest.mark.parametrize(("dtype", "device"), [("float32", "cpu"), ("bfloat16", "npu"), ("float16", "cpu")])
+
+
+@PLACES
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_an_index_of_an_equal_element_is_right(name: str, dtype: str, device: str) -> None:
     found = {seed: verdict(FUNCTIONS[name].last_first, name, dtype, device, seed) for seed in range(4)}
     assert {seed: each.reason for seed, each in found.items() if each.verdict != "pass"} == {}
 
 
-@pytest.mark.parametrize("device", ["cpu", "npu"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@PLACES
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_any_other_index_is_an_error(name: str, fault: str, dtype: str, device: str) -> None:
@@ -137,14 +131,10 @@ OF_BAGS: dict[str, Callable[[Tensor], Tensor]] = {
 def of_gradient(name: str, dtype: str, damage: Callable[[Tensor], Tensor] = lambda gradient: gradient) -> Verdict:
     """The verdict on the gradient of largest numbers, which the CPU adds up in 16 bit under another name; of equal
     numbers it goes to one, and any may be it."""
-    registry = Registry.default()
-    registry.devices["npu"] = Emulated
     weight = torch.randn(50, 16, generator=torch.Generator().manual_seed(1)).to(DTYPES[dtype])
     right = OF_BAGS[name]
-    given = Checker(RunRequest(device="npu"), registry).compare(
-        lambda w: right(Damaged.apply(w, damage)), right, [weight], key="largest", backward=True
-    )
-    return given[1]
+    how: Any = {"device": "npu", "key": "largest", "backward": True}
+    return compared(lambda w: right(Damaged.apply(w, damage)), right, [weight], **how)[1]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -11,23 +11,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.check import Checker, RunRequest
 from pytest_probe.model.comparison import ComparedCase, Comparison, Evidence
 from pytest_probe.model.run import BoundCall
 from pytest_probe.model.verdict import OutputVerdict
-from pytest_probe.registry import Registry
 from pytest_probe.standards.exact import PART, Exact, judged_apart
-from tests.support.devices import Emulated
+from tests.support.comparing import compared
 
 DEVICES = pytest.mark.parametrize("device", ["cpu", "npu"])
 
 
 def gradient_verdict(function: Any, reference: Any, x: torch.Tensor, device: str, api: str) -> OutputVerdict:
-    registry = Registry.default()
-    registry.devices["npu"] = Emulated
-    found = Checker(RunRequest(device=device, diagnosed=False), registry).compare(
-        function, reference, (x,), api=api, backward=True
-    )
+    found = compared(function, reference, (x,), device=device, diagnosed=False, api=api, backward=True)
     return found[1].outputs[0]
 
 

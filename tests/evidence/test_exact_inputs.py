@@ -22,7 +22,7 @@ from tests.support.writing import entries, write_dump
 
 pytestmark = pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="torch has no float4 before 2.8")
 
-SEEDS = 40
+SEEDS = 10
 
 
 def checked(path: Path, seed: int, device: str = "other", call: Callable[..., Any] | None = None) -> Verdict:
@@ -48,18 +48,10 @@ def test_healthy_scaled_products_are_right_to_the_bit(tmp_path: Path, name: str)
         assert verdict.outputs[0].standard == "exact"
 
 
-@pytest.mark.parametrize(
-    ("fault", "name"),
-    [
-        (fault, name)
-        for fault, names in FAULTS.items()
-        for name in names
-        # No byte of these scales is 0 or 255, and sums in float16 are exact here.
-        if fault not in ("byte 0 and 255 wrong", "accumulation in float16")
-    ],
-)
-def test_faults_in_scales_are_errors(tmp_path: Path, fault: str, name: str) -> None:
-    path = of_format(tmp_path, name, (160, 528 if fault == "unpadded scales" else 512, 96))
+# No byte of these scales is 0 or 255, and sums in float16 are exact here.
+@pytest.mark.parametrize("fault", sorted(FAULTS.keys() - {"byte 0 and 255 wrong", "accumulation in float16"}))
+def test_faults_in_scales_are_errors(tmp_path: Path, fault: str) -> None:
+    path = of_format(tmp_path, FAULTS[fault][1], (160, 528 if fault == "unpadded scales" else 512, 96))
     verdict = checked(path, 0, call=scaled.kernel(fault, both=fault != "nibbles swapped"))
     assert (verdict.verdict, verdict.outputs[0].standard) == ("error", "exact")
 

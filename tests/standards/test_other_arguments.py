@@ -9,12 +9,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.check import Checker, RunRequest, judging
+from pytest_probe.check import judging
 from pytest_probe.model.verdict import Verdict
-from pytest_probe.registry import Registry
 from pytest_probe.standards.diagnosis import diagnose
 from pytest_probe.standards.tables import classes_of, names
 from tests.support.calls.making import place_of
+from tests.support.comparing import compared
 
 X = torch.tensor([[[1.25, -2.5, 1.25, 3.0], [0.5, 0.5, -1.0, 7.0]]])
 
@@ -28,9 +28,8 @@ def wrong(x: torch.Tensor, **kwargs: Any) -> torch.Tensor:
 
 
 def verdicts(function: Callable[..., Any], x: torch.Tensor, api: str, **kwargs: Any) -> list[Verdict]:
-    checker = Checker(RunRequest(device="cpu", allow=("none",)), Registry.default())
     reference = right if function in (right, wrong) else halved
-    return list(checker.compare(function, reference, [x], kwargs, api=api, backward=True))
+    return list(compared(function, reference, [x], kwargs, allow="none", api=api, backward=True))
 
 
 def outcomes(function: Callable[..., Any], name: str, **kwargs: Any) -> list[str]:

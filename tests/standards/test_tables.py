@@ -83,13 +83,6 @@ def test_an_unknown_api_is_in_no_list() -> None:
     assert classes_of("npu_rms_norm") == {"eps@epsilon", "smooth", "terms_of_row"}
 
 
-def test_lists_of_an_api() -> None:
-    assert classes_of("relu") == {"exact", "exact_backward", "elementwise"}
-    assert "narrow_backward@float16" in classes_of("conv2d")
-    assert "narrow_backward" not in classes_of("conv2d")
-    assert classes_of("_scaled_dot_product_flash_attention") == {"attention"}
-
-
 def test_details_of_a_list() -> None:
     assert details(classes_of("histogram"), "noise_with") == ("density", "weight")
     assert details(classes_of("dropout2d"), "channel_dropout") == ("0",)

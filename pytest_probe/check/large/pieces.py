@@ -7,12 +7,11 @@ Gradients of arguments that are not cut are the sums of what the pieces give, an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import zip_longest
-from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
@@ -20,6 +19,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check.both_sides import BothSides, Reference, reference_results, results
 from pytest_probe.check.large.cuts import Cut, Places
+from pytest_probe.check.large.scan import Looked, Open, Scan, Seen, StepsOf, distinct
 from pytest_probe.check.parts import spending
 from pytest_probe.check.reference_device import CHECKED, Change, check
 from pytest_probe.check.structure import (
@@ -29,15 +29,12 @@ from pytest_probe.check.structure import (
     nearest_structure,
 )
 from pytest_probe.inputs.draws import RandomStreams
-from pytest_probe.model.device_arrays import DeviceArray, FirstPass, lying
+from pytest_probe.model.device_arrays import lying
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Way
 from pytest_probe.model.verdict import Metric, OutputVerdict
 from pytest_probe.numerics.arrays import widened_dtype
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, round_to, widen
-from pytest_probe.numerics.metrics import Description
-from pytest_probe.numerics.ulp import ulp_distance
-from pytest_probe.standards.noise.unsampled_suspects import UnsampledSuspects
+from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.system.machine import in_order, usable_cores
 from pytest_probe.user_errors import allowing_refusal
 
@@ -59,11 +56,6 @@ THREADS_ELSEWHERE = 2
 # Pieces that are begun for each thread: it has the next one while results are taken in their order.
 _AHEAD = 2
 _STREAMS = RandomStreams()
-
-# Which elements of a piece, device's and reference's, the limits leave open.
-Open = Callable[[AnyArray, AnyArray], BoolArray]
-# What known 16-bit steps give of a part of the call, by name.
-StepsOf = Callable[[BothSides], Mapping[str, AnyArray]]
 
 
 class Sampled(Struct, frozen=True):
@@ -108,7 +100,7 @@ class Sampled(Struct, frozen=True):
             at = f"element {list(worst[0].index)}" + (" among others" if found.wrong > 1 else "")
             output = replace(output, diagnosis=replace(found, where=at if found.where else ""))
         reason = f"{output.reason}; {share}" if output.reason else ""
-        return replace(output, shape=shape, reason=reason, worst=worst, metrics=metrics, basis=None)
+        return replace(output, shape=shape, reason=reason, worst=worst, metrics=metrics)
 
     @property
     def share(self) -> float:
@@ -184,14 +176,14 @@ class Pieces(Struct, frozen=True):
             by_largest = math.ceil(DRAWN * extent / max(array.size for array in self._arrays.values()))
             smallest = min((self.actual[name].size for name in self.names), default=1)
             count = max(1, by_largest, min(math.ceil(FEWEST * extent / smallest), int(FURTHER * extent)))
-            return self._sides(_distinct([generator.integers(extent, size=count)]))
+            return self._sides(distinct([generator.integers(extent, size=count)]))
         # Each tensor of a list is judged by itself.
         found = []
         for start, stop in sorted(set(self.cut.spans.values())):
             count = max(FEWEST, DRAWN * (stop - start) // self.cut.extent)
             whole = stop - start <= count
             found.append(np.arange(start, stop) if whole else generator.integers(start, stop, size=count))
-        return self._sides(_distinct(found))
+        return self._sides(distinct(found))
 
     @property
     def _arrays(self) -> dict[str, AnyArray]:
@@ -247,10 +239,10 @@ class Pieces(Struct, frozen=True):
         where so much is open that the whole must tell. tests are those of the tensors that are cut, by name; what steps
         give bit for bit is not open."""
         looked = {
-            name: _Looked(self.cut, name, tests[name], self.actual[name].shape, steps.get(name)) for name in self.names
+            name: Looked(self.cut, name, tests[name], self.actual[name].shape, steps.get(name)) for name in self.names
         }
         windows = list(self.cut.windows(self._arrays))
-        scan = _Scan(looked, int(MOST * self.cut.extent))
+        scan = Scan(looked, int(MOST * self.cut.extent))
         if self.replay.reference.way.place != "cpu":
             scan.checked = int(_STREAMS.at(f"checked\0{self.key}").integers(min(CHECKED, len(windows))))
         with spending("reference"), self._threads() as pool:
@@ -265,10 +257,10 @@ class Pieces(Struct, frozen=True):
         assert isinstance(drawn.sample, Sampled)
         # Where an element is farthest off, by the most telling metric first, as far as there are enough other places.
         farthest = zip_longest(*(looked.farthest() for looked in scan.looked.values()))
-        distinct = dict.fromkeys(place for each in farthest for place in each if place is not None)
-        few = np.fromiter(distinct, np.int64)[: int(FURTHER * self.cut.extent)]
-        further = _distinct([few, *(looked.places() for looked in scan.looked.values())])
-        places = _distinct([drawn.sample.places, further])
+        chosen = dict.fromkeys(place for each in farthest for place in each if place is not None)
+        few = np.fromiter(chosen, np.int64)[: int(FURTHER * self.cut.extent)]
+        further = distinct([few, *(looked.places() for looked in scan.looked.values())])
+        places = distinct([drawn.sample.places, further])
         described = {name: looked.metrics() for name, looked in scan.looked.items()}
         sides = self._sides(places, described, further)
         return None if sides is None else (sides, *sums)
@@ -289,7 +281,7 @@ class Pieces(Struct, frozen=True):
         threads = min(usable_cores(), THREADS_ELSEWHERE) if elsewhere else usable_cores()
         return max(1, min(threads, _UNCUT // max(uncut, 1)))
 
-    def _seen(self, scan: _Scan, piece: tuple[int, slice]) -> _Seen | None:
+    def _seen(self, scan: Scan, piece: tuple[int, slice]) -> Seen | None:
         """What is seen in a piece, in any thread; None where the reference refuses, or does not give all."""
         (number, window), reference = piece, self.replay.reference
         elsewhere = reference.way.place != "cpu"
@@ -323,7 +315,7 @@ class Pieces(Struct, frozen=True):
             for name, looked in scan.looked.items()
             if actual[name].size
         }
-        return _Seen(sums, tensors)
+        return Seen(sums, tensors)
 
     def _piece(self, window: slice, way: Way, change: Change | None = None) -> Mapping[str, AnyArray] | None:
         """What the reference gives there, as it lies, on changed inputs if they shall be; None where it refuses, as it
@@ -352,142 +344,6 @@ class Pieces(Struct, frozen=True):
         actual = {f"{prefix}{name}": np.asarray(self.actual[name]) for name in sums}
         expected = {f"{prefix}{name}": np.asarray(array) for name, array in sums.items()}
         return OutputPairs(replay, actual, expected, ())
-
-
-def _distinct(found: Sequence[AnyArray]) -> AnyArray:
-    """The places in any of them, in order. Most are so already, which this sort is fast for."""
-    places = np.concatenate(found)
-    places.sort(kind="stable")
-    return np.asarray(places[np.diff(places, prepend=-1) != 0])
-
-
-def _by_rows(test: Open, width: int, actual: AnyArray, expected: AnyArray) -> BoolArray:
-    """The test of a piece of a flat tensor in rows as long as the tensor's, wherever they begin: it may look at each as
-    a whole."""
-    rows = actual.size // width * width
-    body = test(actual[:rows].reshape(-1, width), expected[:rows].reshape(-1, width)).reshape(-1)
-    return body if rows == actual.size else np.concatenate([body, test(actual[rows:], expected[rows:])])
-
-
-class _SeenOfTensor(Struct, frozen=True):
-    """What a piece of a tensor shows: its metrics, where each is the largest of all so far, and its open places."""
-
-    described: Description
-    farthest: Mapping[str, int]
-    open: AnyArray
-
-
-class _Seen(Struct, frozen=True):
-    """What a piece of a case shows: what it adds to tensors that are not cut, and the others by name."""
-
-    sums: Mapping[str, AnyArray]
-    tensors: Mapping[str, _SeenOfTensor]
-
-
-class _Looked:
-    """What was seen of one tensor: its metrics, open places, and where it is farthest off."""
-
-    def __init__(self, cut: Cut, name: str, test: Open, shape: tuple[int, ...], steps: StepsOf | None = None) -> None:
-        self._name, self._steps = name, steps
-        self._axis = 0 if cut.flat else cut.axis(name) or 0
-        self._width = math.prod(shape[-1:]) if cut.flat else 1
-        self._test = partial(_by_rows, test, self._width) if cut.flat else test
-        suspects = test if isinstance(test, UnsampledSuspects) else None
-        self._bounds = None if suspects is None else suspects.bounds
-        # Does the test look at no more than bounds?
-        self._is_settled = suspects is not None and suspects.farthest is None and steps is None
-        self.described = Description()
-        self._open: list[AnyArray] = []
-        self._farthest: dict[str, int] = {}
-
-    def look(self, start: int, actual: AnyArray, expected: AnyArray, part: Callable[[], BothSides]) -> _SeenOfTensor:
-        """At a piece that begins at a place. Threads may look at several at the same time."""
-        if isinstance(expected, DeviceArray):
-            form = None if actual.dtype.kind in "iubc" else float_format(actual.dtype)
-            seen = None if form is None else expected.first_pass(actual, form, self._bounds)
-            if seen is not None:
-                return self._seen_there(seen, start, actual, expected, part)
-        actual, expected = np.asarray(actual), np.asarray(expected)
-        # Of integers none may differ, and those of the sample say all.
-        described = Description() if actual.dtype.kind in "iub" else Description.of(actual, expected)
-        farthest = {
-            metric: start + self._place_of_largest(metric, actual, expected)
-            for metric in described.beyond(self.described)
-        }
-        return _SeenOfTensor(described, farthest, start + self._left(actual, expected, slice(None), part))
-
-    def _seen_there(
-        self, seen: FirstPass, start: int, actual: Any, expected: DeviceArray, part: Callable[[], BothSides]
-    ) -> _SeenOfTensor:
-        """What a device saw of a piece; the places of which it leaves an element open come from there."""
-        described = Description.seen(seen.largest, seen.sum_ulp, seen.differing, expected.size)
-        at = {metric: np.unravel_index(place, expected.shape)[self._axis] for metric, place in seen.farthest.items()}
-        farthest = {metric: start + int(at[metric]) for metric in described.beyond(self.described)}
-        places = np.unique(np.unravel_index(seen.open, expected.shape)[self._axis])
-        if places.size and not self._is_settled:
-            # A flat tensor's test looks at each of its rows as a whole.
-            rows = np.unique(places // self._width)[:, None] * self._width + np.arange(self._width)
-            places = rows[rows < expected.shape[self._axis]]
-            key = (*(slice(None),) * self._axis, places)
-            places = places[self._left(np.asarray(actual[key]), np.asarray(expected[key]), places, part)]
-        return _SeenOfTensor(described, farthest, start + places)
-
-    def _left(self, actual: AnyArray, expected: AnyArray, places: Places, part: Callable[[], BothSides]) -> AnyArray:
-        """Which of some places of a piece the test leaves open."""
-        left = self._test(actual, expected)
-        if self._steps is not None and left.any():
-            # What steps give bit for bit is not open.
-            steps = self._steps(part()).get(self._name)
-            key = (*(slice(None),) * self._axis, places)
-            left &= True if steps is None else widen(round_to(steps[key], actual.dtype)) != widen(actual)
-        others = tuple(axis for axis in range(actual.ndim) if axis != self._axis)
-        return np.flatnonzero(left.any(axis=others))
-
-    def take(self, seen: _SeenOfTensor) -> None:
-        # What it is farthest off is known here for all pieces before.
-        for metric in seen.described.beyond(self.described):
-            self._farthest[metric] = seen.farthest[metric]
-        self.described.take(seen.described)
-        self._open.append(seen.open)
-
-    def _place_of_largest(self, metric: str, actual: AnyArray, expected: AnyArray) -> int:
-        with np.errstate(all="ignore"):
-            off = np.abs(widen(actual) - expected)
-            if metric == "max_rel":
-                off = np.where(expected == 0, 0.0, off / np.abs(expected))
-            elif metric == "max_ulp":
-                off = ulp_distance(actual, expected, actual.dtype)
-        return int(np.unravel_index(int(np.argmax(off)), off.shape)[self._axis])
-
-    def metrics(self) -> dict[str, Metric]:
-        return dict(self.described.metrics()) if self.described.size else {}
-
-    def places(self) -> AnyArray:
-        return np.concatenate([np.empty(0, np.int64), *self._open])
-
-    def farthest(self) -> tuple[int, ...]:
-        return tuple(self._farthest.values())
-
-
-class _Scan(Struct):
-    """All tensors of a case, piece after piece: what is cut, and sums of the others. most: open places from
-    which on the scan is in vain. checked: the first piece that runs on the CPU as well, -1 for none."""
-
-    looked: Mapping[str, _Looked]
-    most: int
-    checked: int = -1
-    sums: dict[str, AnyArray] = field(default_factory=dict)
-    open: int = 0
-
-    def take(self, seen: _Seen) -> bool:
-        """Add the next piece; False where too many places are open."""
-        for name, share in seen.sums.items():
-            self.sums[name] = self.sums[name] + share if name in self.sums else share
-        for name, of_tensor in seen.tensors.items():
-            self.looked[name].take(of_tensor)
-        places = [of_tensor.open for of_tensor in seen.tensors.values()]
-        self.open += _distinct(places).size if places else 0
-        return self.open <= self.most
 
 
 def _at(reference: Reference, cut: Cut, places: Places) -> Reference:

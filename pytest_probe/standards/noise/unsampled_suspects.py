@@ -27,8 +27,8 @@ ROOM = 4.0
 class UnsampledSuspects(Struct, frozen=True):
     """Tells which elements may be above a limit compared with runs, where drawn elements of their output are within
     theirs in a stage: not those that are within them for what each element is granted of the RMS of all. Nor, where
-    steps in 16 bit explain the drawn ones, those that are no farther off than these, in ulps or in what each is
-    granted, but for rows that are farther off as a whole; attention has some more room.
+    steps in 16 bit or the CPU's own errors explain the drawn ones, those that are no farther off than these, in ulps or
+    in what each is granted, but for rows that are farther off as a whole; attention has some more room.
 
     least is what each is granted; farthest and row are how far an element, and a row as a whole, may be off beside such
     steps, None without them.
@@ -45,7 +45,7 @@ class UnsampledSuspects(Struct, frozen=True):
         limit = min(stage.limits.largest, stages.limits_of(of_few_terms(drawn)).largest)
         size = None if stage.spread is None else stage.spread.size
         least = 0.0 if size is None else stages.floor_of(drawn) * allowed_scale.root_mean_square(size)
-        if stage.source != stages.BETWEEN_STEPS:
+        if stage.source != stages.BETWEEN_STEPS and stage.within_limits:
             return cls(drawn, limit, least)
         off = _steps_off(drawn, least)
         farthest, row = float(np.max(off, initial=0.0)), FARTHER * allowed_scale.root_mean_square(off)

@@ -19,7 +19,7 @@ from tests.support import scaled
 
 pytestmark = pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="torch has no float4 before 2.8")
 CONFTEST = """
-from tests.evidence.test_further_scaled_faults import tail_dropped
+from tests.evidence.test_scaled_cases import tail_dropped
 from tests.support import scaled
 from tests.support.devices import Emulated
 

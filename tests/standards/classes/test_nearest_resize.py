@@ -9,15 +9,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.check import Checker, RunRequest
-from pytest_probe.registry import Registry
+from tests.support.comparing import outcomes
 
 X = torch.randn(2, 3, 8, 9, generator=torch.Generator().manual_seed(0))
 
 
 def verdict(function: Callable[..., Any], how: Mapping[str, Any], x: torch.Tensor = X) -> str:
-    checker = Checker(RunRequest(device="cpu"), Registry())
-    return checker.compare(function, F.interpolate, (x,), how, api="Functional.interpolate")[0].verdict
+    return outcomes(function, F.interpolate, (x,), how, api="Functional.interpolate")[0]
 
 
 def shifted(x: torch.Tensor, **how: Any) -> torch.Tensor:
@@ -27,7 +25,7 @@ def shifted(x: torch.Tensor, **how: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
-@pytest.mark.parametrize("scale", [2, 3, 4, 1.5, 2.5, 0.5])
+@pytest.mark.parametrize("scale", [2, 1.5, 0.5])
 def test_a_column_late(scale: float, mode: str) -> None:
     how = {"scale_factor": scale, "mode": mode}
     assert verdict(F.interpolate, how) == "pass"
@@ -52,12 +50,11 @@ def test_places_in_float32() -> None:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_same_by_its_older_names() -> None:
-    checker = Checker(RunRequest(device="cpu"), Registry())
     for right in (F.upsample_nearest, F.upsample):
         api, how = f"Functional.{right.__name__}", {"scale_factor": 2}
 
         def late(x: torch.Tensor, right: Callable[..., Any] = right, **how: Any) -> torch.Tensor:
             return right(x, **how).roll(1, -1)
 
-        found = [checker.compare(function, right, (X,), how, api=api)[0].verdict for function in (right, late)]
+        found = [outcomes(function, right, (X,), how, api=api)[0] for function in (right, late)]
         assert found == ["pass", "error"]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
-from pytest_probe.check.check import Checker
-from pytest_probe.check.run_request import RunRequest
 from pytest_probe.model.verdict import Verdict
-from pytest_probe.registry import Registry
 from pytest_probe.standards.noise.table import CUT_SUMS_WORDS
-from tests.support.devices import Emulated
+from tests.support.comparing import compared
 
 TERMS = 1024
 Tensor = torch.Tensor
@@ -39,11 +38,9 @@ def operands(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def judged(result: Tensor, a: Tensor, b: Tensor, api: str, device: str = "other") -> Verdict:
-    registry = Registry()
-    registry.devices["other"] = Emulated
-    checker = Checker(RunRequest(device=device, allow=("none",)), registry)
     reference = torch.matmul if result.dtype is a.dtype else wide
-    return checker.compare(lambda a, b: result.clone(), reference, [a, b], api=api)[0]
+    how: Any = {"device": device, "allow": "none", "api": api}
+    return compared(lambda a, b: result.clone(), reference, [a, b], **how)[0]
 
 
 @pytest.mark.parametrize(
@@ -64,22 +61,14 @@ def test_an_accelerator_may_cut_sums(dtype: torch.dtype, output: torch.dtype, ap
         assert found.outputs[0].reason in ("", words)
 
 
-@pytest.mark.parametrize("factor", [0.999, 1 + TERMS * 2.0**-26], ids=["too small", "away from zero"])
-def test_another_factor_is_an_error(factor: float) -> None:
+def test_faults_beside_cut_sums_are_errors() -> None:
     a, b = operands(torch.bfloat16)
-    assert judged((wide(a.double(), b.double()) * factor).float(), a, b, "").verdict == "error"
-
-
-def test_a_lost_term_is_an_error() -> None:
-    a, b = operands(torch.bfloat16)
-    assert judged(tensor_cores(a[:, :-1], b[:-1]), a, b, "").verdict == "error"
-
-
-def test_a_row_that_loses_more_is_an_error() -> None:
-    a, b = operands(torch.bfloat16)
-    result = tensor_cores(a, b)
-    result[7] *= 1 - TERMS * 2.0**-24
-    assert judged(result, a, b, "").verdict == "error"
+    exact = wide(a.double(), b.double())
+    one_row = tensor_cores(a, b)
+    one_row[7] *= 1 - TERMS * 2.0**-24
+    lost = tensor_cores(a[:, :-1], b[:-1])
+    for result in ((exact * 0.999).float(), (exact * (1 + TERMS * 2.0**-26)).float(), lost, one_row):
+        assert judged(result, a, b, "").verdict == "error"
 
 
 def test_the_cpu_cuts_nothing() -> None:

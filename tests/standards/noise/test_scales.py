@@ -129,7 +129,7 @@ def test_error_far_off_still_makes_all_runs_where_they_count(more: Mapping[str, 
     assert (found.verdict, asked["perturbed"], asked["float32_steps"]) == ("error", 4, 4)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_all_runs_at_once_say_what_stages_in_turn_say(data: st.DataObject) -> None:
     """Whatever the runs are: zeros, infinities and NaN among them."""

@@ -14,6 +14,8 @@ from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
 from pytest_probe.standards.noise.standard import NoiseStandard
 from tests.support.asking import ONES, ULP, Given, by_noise, comparison, normal, off
 
+FIRST = (np.arange(100) == 0) * 1.0
+
 
 def test_half_an_ulp_passes_without_a_run() -> None:
     made: list[int] = []
@@ -40,44 +42,89 @@ def test_what_no_run_explains_is_an_error() -> None:
     assert (found.worst[0].index, found.worst[0].ratio) == ((0,), 999.5)
 
 
-def test_nan_is_an_error() -> None:
-    found = by_noise(np.where(ONES * np.arange(100) == 3, np.nan, ONES), ONES)
-    assert found.verdict == "error"
-    assert found.reason.startswith("noise ratio inf (limit 64)")
-    assert found.worst[0].index == (3,)
+def at(place: int, value: float, others: Any = ONES) -> AnyArray:
+    """The others, with a value in one place."""
+    return np.where(np.arange(100) == place, value, others)
 
 
-def test_inf_where_runs_overflow_too_is_undecided_and_said_so() -> None:
-    torn = np.where(np.arange(100) == 3, np.inf, ONES)
-    found = by_noise(torn, ONES, runs={"perturbed": [torn] * 4})
-    assert (found.verdict, found.metrics["undecided"]) == ("pass", 1)
+def moved(*runs: Any) -> dict[str, Any]:
+    return {"runs": {"perturbed": [*runs] * (4 // len(runs))}}
 
 
-def test_nan_is_an_error_even_where_runs_give_nan_too() -> None:
-    torn = np.where(np.arange(100) == 3, np.nan, ONES)
-    assert by_noise(torn, ONES, runs={"perturbed": [torn] * 4}).verdict == "error"
+def beside(witness: AnyArray | None) -> dict[str, Any]:
+    """Another device, and what the CPU's own kernel gives."""
+    return {"on_cpu": False, "cpu_result": lambda: witness}
 
 
-def test_a_wrong_number_where_runs_give_nan_is_an_error() -> None:
-    torn = np.where(np.arange(100) == 0, np.nan, ONES)
-    assert by_noise(off(1e6), ONES, runs={"perturbed": [torn] * 4}).verdict == "error"
+SIGNS = np.where(np.arange(100) % 2, 1.0, -1.0)
+HALF = np.arange(100) < 50
+LOST = (ONES + 5000 * ULP * SIGNS).astype(np.float32)
+OVERFLOWN = at(3, np.inf, off(90)).astype(np.float32)
+COMPLEX = ONES + 1j * ONES
+ZEROS = np.where(HALF, 0.0, 1.0)
+SQUARES = {"on_cpu": False, "runs": {"perturbed": [ONES * (1 + ULP)] * 4, "float32": [0 * ONES] * 4}}
+AS_CPU = "as-cpu: the CPU's own kernel has as large an error"
+# Actual, expected, what is known beside, and what an error or an explanation begins with.
+WRONG: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
+    "NaN": (at(3, np.nan), ONES, {}, "noise ratio inf (limit 64)"),
+    "NaN where runs give NaN too": (at(3, np.nan), ONES, moved(at(3, np.nan)), ""),
+    "a wrong number where runs give NaN": (off(1e6), ONES, moved(at(0, np.nan)), ""),
+    "a number for NaN": (ONES, at(3, np.nan), moved(at(3, np.nan)), ""),
+    "an infinity of the other sign than that of the runs": (at(3, -np.inf), ONES, moved(at(3, np.inf)), ""),
+    "an integer": (np.array([1, 3]), np.array([1, 2]), {"dtype": "int64"}, ""),
+    "one part of a complex number": (COMPLEX + 1e3j * ULP * FIRST, COMPLEX, {"dtype": "complex64"}, ""),
+    "a number where no run moves zero": (np.where(HALF, 4.5e-5, ZEROS), ZEROS, moved(ZEROS * (1 + 2.0**-10)), ""),
+    # Squares overflow in float32, and the norm of a row is 0: the distance of such a run is all of the reference.
+    "what a run that vanished has": (0 * ONES, ONES, SQUARES, ""),
+    "more than twice the witness's error": (off(181), ONES, beside(off(90).astype(np.float32)), ""),
+    "the CPU itself": (off(100), ONES, {**beside(off(90).astype(np.float32)), "on_cpu": True}, ""),
+    "other elements than those that the witness lost": (
+        np.where(HALF, ONES, LOST), ONES, beside(np.where(HALF, LOST, ONES).astype(np.float32)), ""
+    ),
+    "one element beside a witness without digits": (off(5000), ONES, beside(LOST), ""),
+    "a witness of another dtype": (off(100), ONES, beside(off(90).astype(np.float16)), ""),
+    "a witness of NaN": (off(100), ONES, beside(np.full(100, np.nan, np.float32)), ""),
+    "another element than the overflow": (at(3, np.inf, off(400)), ONES, beside(OVERFLOWN), ""),
+    "a number for the overflow": (at(3, 1.01), ONES, beside(OVERFLOWN), ""),
+    "NaN for the overflow": (at(3, np.nan), ONES, beside(OVERFLOWN), ""),
+    "no witness": (off(1000), ONES, beside(None), ""),
+}  # fmt: skip
+RIGHT: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
+    "an integer": (np.array([1, 2]), np.array([1, 2]), {"dtype": "int64"}, ""),
+    "nothing": ([], [], {}, ""),
+    "one part of a complex number": (COMPLEX + 2j * ULP * FIRST, COMPLEX, {"dtype": "complex64"}, ""),
+    "the infinity of the runs": (at(3, np.inf), ONES, moved(at(3, np.inf)), ""),
+    "zeros": (ZEROS, ZEROS, moved(ZEROS * (1 + 2.0**-10)), ""),
+    "the rounding of an FFT where no run moves zero": (
+        np.where(HALF, 1e-7, ZEROS), ZEROS, moved(ZEROS * (1 + 2.0**-10)), ""
+    ),
+    "what a run that vanished has not": (ONES, ONES, SQUARES, ""),
+    "the witness's error": (off(100), ONES, beside(off(90).astype(np.float32)), f"{AS_CPU} (179)"),
+    "in the same elements by twice as much": (ONES - 6000 * ULP * SIGNS, ONES, beside(LOST), AS_CPU),
+    "the witness's overflow": (
+        at(3, np.inf), ONES, beside(OVERFLOWN), "as-cpu: the CPU's own kernel overflows as well"
+    ),
+    "the witness's error beside its overflow": (at(3, np.inf, off(100)), ONES, beside(OVERFLOWN), "as-cpu"),
+}  # fmt: skip
 
 
-def test_a_number_for_nan_is_an_error() -> None:
-    wanted = np.where(np.arange(100) == 3, np.nan, ONES)
-    assert by_noise(ONES, wanted, runs={"perturbed": [wanted] * 4}).verdict == "error"
+@pytest.mark.parametrize("name", WRONG)
+def test_what_nothing_explains_is_an_error(name: str) -> None:
+    actual, expected, known, reason = WRONG[name]
+    found = by_noise(actual, expected, **known)
+    assert (found.verdict, found.reason.startswith(reason)) == ("error", True), found.reason
 
 
-def test_integers_are_exact_and_nothing_passes() -> None:
-    assert by_noise(np.array([1, 2]), np.array([1, 2]), dtype="int64").verdict == "pass"
-    assert by_noise(np.array([1, 3]), np.array([1, 2]), dtype="int64").verdict == "error"
-    assert by_noise([], []).verdict == "pass"
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_explained_passes(name: str) -> None:
+    actual, expected, known, reason = RIGHT[name]
+    found = by_noise(actual, expected, **known)
+    assert (found.verdict, found.reason.startswith(reason)) == ("pass", True), found.reason
 
 
-def test_complex_parts_are_judged_together() -> None:
-    wanted = ONES + 1j * ONES
-    assert by_noise(wanted + 2j * ULP * (np.arange(100) == 0), wanted, dtype="complex64").verdict == "pass"
-    assert by_noise(wanted + 1e3j * ULP * (np.arange(100) == 0), wanted, dtype="complex64").verdict == "error"
+def test_an_overflow_that_runs_have_is_counted_as_undecided_and_the_worst_element_is_shown() -> None:
+    assert by_noise(at(3, np.inf), ONES, **moved(at(3, np.inf))).metrics["undecided"] == 1
+    assert by_noise(at(3, np.nan), ONES).worst[0].index == (3,)
 
 
 # Narrow dtypes
@@ -113,46 +160,6 @@ def test_ties_that_a_kernel_rounds_twice_are_no_bias() -> None:
 # Another device than the CPU
 
 
-def test_the_cpus_own_kernel_is_a_witness() -> None:
-    asked = {"on_cpu": False, "cpu_result": lambda: off(90).astype(np.float32)}
-    found = by_noise(off(100), ONES, **asked)
-    assert (found.verdict, found.reason) == ("pass", "as-cpu: the CPU's own kernel has as large an error (179)")
-    assert by_noise(off(181), ONES, **asked).verdict == "error"
-    assert by_noise(off(100), ONES, on_cpu=True, cpu_result=asked["cpu_result"]).verdict == "error"
-
-
-def test_a_witness_without_digits_excuses_what_it_does_itself() -> None:
-    """In the same elements, by twice as much, and nowhere else."""
-    signs = np.where(np.arange(100) % 2, 1.0, -1.0)
-    lost = (ONES + 5000 * ULP * signs).astype(np.float32)
-    asked = {"on_cpu": False, "cpu_result": lambda: lost}
-    assert by_noise(ONES - 6000 * ULP * signs, ONES, **asked).reason.startswith(
-        "as-cpu: the CPU's own kernel has as large an error"
-    )
-    half = np.where(np.arange(100) < 50, lost, ONES).astype(np.float32)
-    others = np.where(np.arange(100) < 50, ONES, lost)
-    assert by_noise(others, ONES, on_cpu=False, cpu_result=lambda: half).verdict == "error"
-    assert by_noise(off(5000), ONES, **asked).verdict == "error"
-
-
-def test_a_witness_of_another_dtype_or_of_nan_says_nothing() -> None:
-    wrong = off(100)
-    assert by_noise(wrong, ONES, on_cpu=False, cpu_result=lambda: off(90).astype(np.float32)).verdict == "pass"
-    assert by_noise(wrong, ONES, on_cpu=False, cpu_result=lambda: off(90).astype(np.float16)).verdict == "error"
-    assert by_noise(wrong, ONES, on_cpu=False, cpu_result=lambda: np.full(100, np.nan, np.float32)).verdict == "error"
-
-
-def test_a_witness_that_overflows_excuses_an_overflow_and_nothing_else() -> None:
-    place = np.arange(100) == 3
-    asked = {"on_cpu": False, "cpu_result": lambda: np.where(place, np.inf, off(90)).astype(np.float32)}
-    found = by_noise(np.where(place, np.inf, ONES), ONES, **asked)
-    assert (found.verdict, found.reason) == ("pass", "as-cpu: the CPU's own kernel overflows as well")
-    assert by_noise(np.where(place, np.inf, off(100)), ONES, **asked).verdict == "pass"
-    assert by_noise(np.where(place, np.inf, off(400)), ONES, **asked).verdict == "error"
-    assert by_noise(np.where(place, 1.01, ONES), ONES, **asked).verdict == "error"
-    assert by_noise(np.where(place, np.nan, ONES), ONES, **asked).verdict == "error"
-
-
 def test_nan_of_a_witness_excuses_nan_where_no_step_of_its_kernel_is_known() -> None:
     """And where its factors are so large that a product may overflow on the way."""
     actual = np.where(np.arange(100) == 3, np.nan, ONES).astype(np.float16)
@@ -165,10 +172,6 @@ def test_nan_of_a_witness_excuses_nan_where_no_step_of_its_kernel_is_known() -> 
     assert by_noise(actual, ONES, api="Torch.prod", **asked).verdict == "error"
     as_cpu["args"] = (np.ones((100, 10), np.float16),)
     assert by_noise(actual, ONES, api="Torch.prod", **as_cpu).verdict == "error"
-
-
-def test_without_a_witness_the_error_stands() -> None:
-    assert by_noise(off(1000), ONES, on_cpu=False, cpu_result=lambda: None).verdict == "error"
 
 
 WANTED = 1 + np.arange(200) / 256
@@ -232,28 +235,6 @@ def test_an_output_that_nobody_can_judge_is_no_pass() -> None:
     found = overflown(51)
     assert found.verdict == "warning"
     assert found.reason == "undecided: 49 of 100 elements could be judged; perturbed runs overflow in the others"
-
-
-def test_an_infinity_is_excused_by_one_of_its_sign() -> None:
-    place = np.arange(100) == 3
-    runs = {"perturbed": [np.where(place, np.inf, ONES)] * 4}
-    assert by_noise(np.where(place, np.inf, ONES), ONES, runs=runs).verdict == "pass"
-    assert by_noise(np.where(place, -np.inf, ONES), ONES, runs=runs).verdict == "error"
-
-
-def test_what_no_run_moves_from_zero_stays_zero() -> None:
-    wanted = np.where(np.arange(100) < 50, 0.0, 1.0)
-    runs = {"perturbed": [wanted * (1 + 2.0**-10)] * 4}
-    assert by_noise(wanted, wanted, runs=runs).verdict == "pass"
-    assert by_noise(np.where(wanted == 0, 4.5e-5, wanted), wanted, runs=runs).verdict == "error"
-    assert by_noise(np.where(wanted == 0, 1e-7, wanted), wanted, runs=runs).verdict == "pass"  # an FFT's rounding
-
-
-def test_a_run_that_vanished_is_no_scale() -> None:
-    """Squares overflow in float32, and the norm of a row is 0: the distance of such a run is all of the reference."""
-    asked = {"on_cpu": False, "runs": {"perturbed": [ONES * (1 + ULP)] * 4, "float32": [0 * ONES] * 4}}
-    assert by_noise(0 * ONES, ONES, **asked).verdict == "error"
-    assert by_noise(ONES, ONES, **asked).verdict == "pass"
 
 
 def test_a_bias_that_the_steps_explain() -> None:

@@ -15,7 +15,7 @@ from pytest_probe.numerics.scaled import RECIPES
 from pytest_probe.standards.quantisers.quantiser import Quantised, Wanted, judge
 from tests.support.scaled import swizzled
 
-SEEDS = 40
+SEEDS = 12
 E8M0, E4M3, FLOAT4 = (
     np.dtype(getattr(ml_dtypes, name)) for name in ("float8_e8m0fnu", "float8_e4m3fn", "float4_e2m1fn")
 )
@@ -45,20 +45,35 @@ def exponent(largest: np.ndarray, rule: str, dtype: np.dtype) -> np.ndarray:
     return found - power
 
 
+def largest_of(blocks: np.ndarray) -> np.ndarray:
+    return np.asarray(np.abs(blocks).max(axis=2))
+
+
+def in_blocks(x: np.ndarray, size: int) -> np.ndarray:
+    """In float64, the last block of a row filled with zeros."""
+    return np.pad(x.astype(np.float64), ((0, 0), (0, -x.shape[1] % size))).reshape(x.shape[0], -1, size)
+
+
 def mx(
-    x: np.ndarray, dtype: np.dtype, rule: str, block: int = 32, round_: Callable[..., Any] | None = None
+    x: np.ndarray,
+    dtype: np.dtype,
+    rule: str,
+    block: int = 32,
+    round_: Callable[..., Any] | None = None,
+    largest_of: Callable[[np.ndarray], np.ndarray] = largest_of,
+    least: int = 0,
 ) -> Quantised:
     """A quantiser with scales of E8M0, NaN where a block has no largest number."""
-    wide = x.astype(np.float64).reshape(x.shape[0], -1, block)
-    largest = np.abs(wide).max(axis=2)
+    wide = in_blocks(x, block)
+    largest = largest_of(wide)
     finite = np.isfinite(largest)
-    codes = np.clip(exponent(np.where(finite, largest, 1), rule, dtype) + 127, 0, 254)
-    codes = np.where(finite, np.where(largest == 0, 0, codes), 255).astype(np.uint8)
+    codes = np.clip(exponent(np.where(finite, largest, 1), rule, dtype) + 127, least, 254)
+    codes = np.where(finite, np.where(largest == 0, least, codes), 255).astype(np.uint8)
     with np.errstate(invalid="ignore"):
         scaled = (
             wide * (0.75 if rule == "0.75" else 1.0) / 2.0 ** (np.where(codes == 255, 127, codes)[..., None] - 127.0)
         )
-    scaled = np.nan_to_num(scaled.reshape(x.shape), nan=0.0, posinf=1e9, neginf=-1e9)
+    scaled = np.nan_to_num(scaled.reshape(x.shape[0], -1)[:, : x.shape[1]], nan=0.0, posinf=1e9, neginf=-1e9)
     top = TOP[dtype][0]
     values = (np.clip(scaled, -top, top) if round_ is None else round_(scaled)).astype(dtype)
     return Quantised(packed(values) if dtype == FLOAT4 else values, codes.view(E8M0))
@@ -160,13 +175,14 @@ def test_nan_must_stay_and_zeros_must_too() -> None:
     )
 
 
-def nvfp4(x: np.ndarray, *, whole: bool) -> Quantised:
-    wide = np.nan_to_num(x.astype(np.float32).reshape(x.shape[0], -1, 16), posinf=1.0)
+def nvfp4(x: np.ndarray, *, whole: bool, divided: bool = True, swapped: bool = False) -> Quantised:
+    wide = in_blocks(np.nan_to_num(x.astype(np.float32), posinf=1.0), 16).astype(np.float32)
     largest = np.abs(wide).max(axis=2)
     of_all = np.float32(largest.max() / (6 * 448)) if whole else np.float32(1)
-    scales = np.clip(largest / np.float32(6) / of_all, 2.0**-9, 448).astype(E4M3)
-    values = wide / (scales.astype(np.float32) * of_all)[..., None]
-    return Quantised(packed(np.clip(values, -6, 6).reshape(x.shape).astype(FLOAT4)), scales, float(of_all))
+    scales = np.clip(largest / np.float32(6) / (of_all if divided else 1), 2.0**-9, 448).astype(E4M3)
+    values = np.clip(wide / (scales.astype(np.float32) * of_all)[..., None], -6, 6).reshape(x.shape[0], -1)
+    values = values[:, : x.shape[1]].astype(FLOAT4)
+    return Quantised(packed(values[:, np.arange(x.shape[1]) ^ 1] if swapped else values), scales, float(of_all))
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -190,10 +206,108 @@ def test_scales_of_float32(recipe: str) -> None:
         assert outcomes(x, Quantised(found.values, scales * np.float32(1.001)), recipe=recipe)[0] != ""
 
 
-def test_swizzled_scales_are_those_of_the_grid() -> None:
-    x, found = data(8), mx(data(8), E4M3, "rceil")
-    stored = swizzled(found.scales.view(np.uint8)).view(E8M0)
-    assert outcomes(x, Quantised(found.values, stored), order="swizzled") == ("", "")
+def in_tiles(found: Quantised) -> Quantised:
+    stored = swizzled(found.scales.view(np.uint8)).view(found.scales.dtype)
+    return Quantised(found.values, stored, found.whole)
+
+
+def of_sizes(*shape: int) -> np.ndarray:
+    """Blocks of 16 of many sizes."""
+    rng = np.random.default_rng(11)
+    sizes = (2.0 ** rng.integers(-6, 4, size=(shape[0], -(-shape[1] // 16)))).repeat(16, 1)[:, : shape[1]]
+    return (rng.standard_normal(shape) * sizes).astype(ml_dtypes.bfloat16)
+
+
+def whole_numbers(*shape: int) -> np.ndarray:
+    """Many of which lie half between two numbers of four digits."""
+    return np.random.default_rng(12).integers(-27, 28, size=shape).astype(ml_dtypes.bfloat16)
+
+
+def floor(x: np.ndarray, **how: Any) -> Quantised:
+    return mx(x, E4M3, "floor", **how)
+
+
+NV: dict[str, Any] = {"recipe": "BlockWise1x16", "rule": "nearest"}
+TILES: dict[str, Any] = {"order": "swizzled"}
+HEALTHY: dict[str, tuple[np.ndarray, Callable[[np.ndarray], Quantised], dict[str, Any]]] = {
+    "one row, cut block": (of_sizes(1, 80), floor, {}),
+    "zeros": (np.zeros((3, 80), ml_dtypes.bfloat16), floor, {}),
+    "padded tiles": (of_sizes(100, 80), lambda x: in_tiles(floor(x)), TILES),
+    "tiles of odd numbers": (data(8), lambda x: in_tiles(mx(x, E4M3, "rceil")), TILES),
+    "ties": (whole_numbers(20, 64), floor, {}),
+    "two levels, cut block": (of_sizes(20, 88), lambda x: nvfp4(x, whole=True), NV),
+    "two levels in tiles": (of_sizes(130, 48), lambda x: in_tiles(nvfp4(x, whole=True)), NV | TILES),
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_quantiser_passes(name: str) -> None:
+    x, quantise, how = HEALTHY[name]
+    assert outcomes(x, quantise(x), **how) == ("", "")
+
+
+def _away(scaled: np.ndarray) -> np.ndarray:
+    step = 2.0 ** (np.floor(np.log2(np.maximum(np.abs(scaled), 2.0**-6))) - 3)
+    return np.clip(np.copysign(np.floor(np.abs(scaled) / step + 0.5) * step, scaled), -448, 448)
+
+
+def _by_another_block(x: np.ndarray) -> Quantised:
+    found = floor(x)
+    return Quantised(found.values, np.roll(found.scales.view(np.uint8), 1, 1).view(E8M0))
+
+
+def _row_wise(x: np.ndarray, scale: Callable[[np.ndarray], np.ndarray], narrow: bool = False) -> Quantised:
+    scales = scale(x.astype(np.float32)).astype(np.float32)
+    inverse = np.float32(1) / scales
+    inverse = inverse.astype(ml_dtypes.bfloat16).astype(np.float32) if narrow else inverse
+    return Quantised(np.clip(x.astype(np.float32) * inverse, -448, 448).astype(E4M3), scales)
+
+
+def _largest(x: np.ndarray) -> np.ndarray:
+    return np.asarray(np.abs(x).max(axis=1, keepdims=True))
+
+
+ROWS: dict[str, Any] = {"recipe": "RowWise"}
+MANY = of_sizes(24, 256)
+FAULTY: dict[str, tuple[np.ndarray, Callable[[np.ndarray], Quantised], dict[str, Any]]] = {
+    "a maximum without signs": (MANY, lambda x: floor(x, largest_of=lambda b: np.abs(b.max(2))), {}),
+    "a maximum of 31 numbers": (MANY, lambda x: floor(x, largest_of=lambda b: np.abs(b[..., 1:]).max(2)), {}),
+    "the maximum of two blocks": (
+        MANY, lambda x: floor(x, largest_of=lambda b: np.maximum(largest_of(b), np.roll(largest_of(b), 1, 1))), {}
+    ),
+    "powers kept above 2^-10": (MANY, lambda x: floor(x, least=117), {}),
+    "the scale of another block": (MANY, _by_another_block, {}),
+    "small quotients flushed": (
+        MANY, lambda x: floor(x, round_=lambda y: np.where(np.abs(y) < 2.0**-6, 0, np.clip(y, -448, 448))), {}
+    ),
+    "elements in two roundings": (
+        MANY, lambda x: floor(x, round_=lambda y: np.clip(y, -448, 448).astype(ml_dtypes.float8_e5m2)), {}
+    ),
+    "ties away from zero": (whole_numbers(20, 64), lambda x: floor(x, round_=_away), {}),
+    "no tiles": (of_sizes(128, 128), floor, TILES),
+    "tiles twice": (
+        of_sizes(128, 128),
+        lambda x: in_tiles(Quantised(floor(x).values, in_tiles(floor(x)).scales.reshape(128, 4))), TILES,
+    ),
+    "a block's scale without that of all": (of_sizes(20, 88), lambda x: nvfp4(x, whole=True, divided=False), NV),
+    "nibbles swapped": (of_sizes(20, 64), lambda x: nvfp4(x, whole=True, swapped=True), NV),
+    "the largest number of another format": (MANY, lambda x: _row_wise(x, lambda y: _largest(y) / 240), ROWS),
+    "the standard deviation": (MANY, lambda x: _row_wise(x, lambda y: y.std(1, keepdims=True) / 64), ROWS),
+    "a reciprocal in bfloat16": (MANY, lambda x: _row_wise(x, lambda y: _largest(y) / 448, narrow=True), ROWS),
+}  # fmt: skip
+
+
+def test_the_same_without_their_faults_are_none() -> None:
+    assert outcomes(MANY, floor(MANY)) == ("", "")
+    assert outcomes(MANY, _row_wise(MANY, lambda y: _largest(y) / 448), **ROWS) == ("", "")
+    assert outcomes(of_sizes(20, 64), nvfp4(of_sizes(20, 64), whole=True), **NV) == ("", "")
+    assert outcomes(of_sizes(128, 128), in_tiles(floor(of_sizes(128, 128))), **TILES) == ("", "")
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_a_faulty_quantiser_is_an_error(name: str) -> None:
+    x, quantise, how = FAULTY[name]
+    assert any(outcomes(x, quantise(x), **how))
 
 
 def by_chance(x: np.ndarray, seed: int, power: float = 1.0) -> Quantised:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 
 import msgspec
@@ -13,10 +14,23 @@ import yaml
 from msgspec.structs import replace
 
 from pytest_probe.numerics.tool_metrics import Measures
-from pytest_probe.standards.tools import Tool
+from pytest_probe.standards.tools import TOOLS, Tool
 from pytest_probe.standards.tools.release import packaged_release, read_release
 from pytest_probe.standards.tools.tool import Compare
 from tests.support.asking import comparison
+
+
+def test_each_table_of_a_tool_is_in_the_list() -> None:
+    tables = resources.files("pytest_probe.standards") / "tables" / "tools"
+    assert sorted(file.name for file in tables.iterdir()) == sorted(f"{name}.yaml" for name in TOOLS)
+
+
+def test_paddleapex_documented_has_the_lists_of_paddleapex_alone() -> None:
+    rules = TOOLS["paddleapex-documented"].lists
+    named = {"paddle.Tensor.__add__": "absolute_threshold", "paddle.nn.functional.relu": "binary"}
+    named |= dict.fromkeys(("paddle.nn.functional.linear", "paddle.nn.functional.conv2d", "paddle.exp"), "benchmark")
+    assert {api: rules.rule(api, "float32").name for api in named} == named
+
 
 PAGE = Path(__file__).parents[3] / "docs" / "architecture.md"
 OTHER_TOOL = """

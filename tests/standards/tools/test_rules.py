@@ -41,48 +41,35 @@ def changed(measures: Measures, **values: float | None) -> Measures:
     return replace(measures, **others)
 
 
-@pytest.mark.parametrize(("share", "verdict"), [(0.0, "pass"), (None, "pass"), (1e-9, "error"), (NAN, "error")])
-def test_binary(share: float | None, verdict: str) -> None:
-    assert binary(Measures(100, binary_mismatch_ratio=share)).verdict == verdict
+BALANCE, SHARE = {"error_balance": 0.01}, {"ratio": 0.999}
+# A rule, its limits, what was measured, and the verdict: at the limit, next to it, and of NaN.
+AT_LIMITS: list[tuple[Any, RuleLimits | None, dict[str, Any], str]] = [
+    *((binary, None, {"binary_mismatch_ratio": share}, verdict)
+      for share, verdict in ((0.0, "pass"), (None, "pass"), (1e-9, "error"), (NAN, "error"))),
+    (absolute_threshold, None, {}, "pass"),
+    *((absolute_threshold, None, {name: share}, "error")
+      for name in ("inf_nan_error_ratio", "rel_error_ratio", "abs_error_ratio") for share in (1e-9, NAN)),
+    *((accumulative, BALANCE, {"error_balance": balance}, verdict)
+      for balance, verdict in ((0.01, "pass"), (0.01 / LESS, "error"), (NAN, "error"))),
+    (accumulative, BALANCE, {"error_balance": 0.0, "rel_error_ratio": 0.1}, "error"),
+    *((thousandth, SHARE, {"thousandth_ratio": share}, verdict)
+      for share, verdict in ((0.999, "pass"), (0.999 * LESS, "error"), (NAN, "error"))),
+    *((ulp, limits, {"ulp_mean": mean, "ulp_over_ratio": share}, verdict) for limits, mean, share, verdict in (
+        (FLOAT32_ULP, 64 * LESS, 1.0, "pass"), (FLOAT32_ULP, 64.0, 0.05 * LESS, "pass"),
+        (FLOAT32_ULP, 64.0, 0.05, "error"), (FLOAT32_ULP, NAN, 0.05, "error"),
+        (ULP_16_BIT, 1e9, 0.001 * LESS, "pass"), (ULP_16_BIT, 0.0, 0.001, "error"), (ULP_16_BIT, INF, NAN, "error"),
+    )),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["inf_nan_error_ratio", "rel_error_ratio", "abs_error_ratio"])
-def test_absolute_threshold(name: str) -> None:
-    assert absolute_threshold(CLEAN).verdict == "pass"
-    found = absolute_threshold(changed(CLEAN, **{name: 1e-9}))
-    assert found.verdict == "error"
-    assert "1e-07 % of the" in found.reason
-    assert absolute_threshold(changed(CLEAN, **{name: NAN})).verdict == "error"
+@pytest.mark.parametrize(("rule", "limits", "values", "verdict"), AT_LIMITS)
+def test_a_rule_at_its_limits(rule: Any, limits: RuleLimits | None, values: dict[str, Any], verdict: str) -> None:
+    measures = changed(CLEAN, **values)
+    assert (rule(measures) if limits is None else rule(measures, limits)).verdict == verdict
 
 
-@pytest.mark.parametrize(("balance", "verdict"), [(0.01, "pass"), (0.01 / LESS, "error"), (NAN, "error")])
-def test_accumulative(balance: float, verdict: str) -> None:
-    assert accumulative(replace(CLEAN, error_balance=balance), {"error_balance": 0.01}).verdict == verdict
-    assert (
-        accumulative(replace(CLEAN, error_balance=balance, rel_error_ratio=0.1), {"error_balance": 0.01}).verdict
-        == "error"
-    )
-
-
-@pytest.mark.parametrize(("share", "verdict"), [(0.999, "pass"), (0.999 * LESS, "error"), (NAN, "error")])
-def test_thousandth(share: float, verdict: str) -> None:
-    assert thousandth(Measures(100, thousandth_ratio=share), {"ratio": 0.999}).verdict == verdict
-
-
-@pytest.mark.parametrize(
-    ("limits", "mean", "share", "verdict"),
-    [
-        (FLOAT32_ULP, 64 * LESS, 1.0, "pass"),
-        (FLOAT32_ULP, 64.0, 0.05 * LESS, "pass"),
-        (FLOAT32_ULP, 64.0, 0.05, "error"),
-        (FLOAT32_ULP, NAN, 0.05, "error"),
-        (ULP_16_BIT, 1e9, 0.001 * LESS, "pass"),
-        (ULP_16_BIT, 0.0, 0.001, "error"),
-        (ULP_16_BIT, INF, NAN, "error"),
-    ],
-)
-def test_ulp(limits: RuleLimits, mean: float, share: float, verdict: str) -> None:
-    assert ulp(Measures(100, ulp_mean=mean, ulp_over_ratio=share), limits).verdict == verdict
+def test_shares_are_said_in_per_cent() -> None:
+    assert "1e-07 % of the" in absolute_threshold(changed(CLEAN, rel_error_ratio=1e-9)).reason
 
 
 @pytest.mark.parametrize(

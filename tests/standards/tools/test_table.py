@@ -166,7 +166,6 @@ def test_an_empty_file_says_nothing(file: Path) -> None:
         ("apis:\n  mul:\n    float32:\n      rtol: wide\n      justification: x", 4, "rtol: 'wide' .*give a number"),
         ("apis:\n  mul:\n    float32:\n      rtol: -1\n      justification: x", 4, "rtol: '-1' .*give a number"),
         ("apis:\n  mul:\n    float32:\n      rtol: .nan\n      justification: x", 4, "rtol: '.nan' .*give a number"),
-        ("apis:\n  mul:\n    float32:\n      rtol: [1]\n      justification: x", 4, r"rtol: \['1'\] .*give a number"),
         (
             "apis:\n  softmax:\n    float32: {rtol: 1, justification: x}",
             3,
@@ -184,7 +183,6 @@ def test_an_empty_file_says_nothing(file: Path) -> None:
         ("black_list:\n  - [relu]", 2, r"black_list: \['relu'\] .*give a list"),
         ("apis: {}\napis: {}", 2, "'apis' is there twice"),
         ("apis:\n  mul:\n    float32: {rtol: 1}\n    float32: {}", 4, "'float32' is there twice"),
-        ("apis:\n  mul:\n    float32:\n      rtol: .inf\n      justification: x", 4, "rtol: '.inf' .*give a number"),
         ("run_ut:\n  white_lst: []", 2, "run_ut: unknown key 'white_lst'; did you mean 'white_list'"),
         ("apis: {mul: &a {float32: *a}}", 1, "recursive"),
         ("? [mul]\n: {}", 1, "unhashable key"),
