@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import dedent, indent
+from typing import Any
 
 import pytest
 
@@ -30,6 +32,12 @@ def reports(folder: Path, head: str, bodies: Sequence[str], *args: str, fixture:
     result = ran(folder, *args).result
     result.assert_outcomes(failed=len(bodies))
     return re.split(r"^_+ test_\d+ _+$", result.stdout.str(), flags=re.MULTILINE)[1:]
+
+
+def by_case(folder: str | Path = "out") -> dict[str, dict[str, Any]]:
+    """Lines of results.jsonl by what their ids have behind the dump."""
+    lines = map(json.loads, Path(folder, "results.jsonl").read_text().splitlines())
+    return {line["id"].partition("::")[2]: line for line in lines}
 
 
 def refusal(pytester: pytest.Pytester, *args: str) -> pytest.LineMatcher:

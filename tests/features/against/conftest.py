@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ import pytest
 import torch
 
 from tests.support import forks, tensor_parallel
+from tests.support.running import by_case
 from tests.support.two_sides import Fault, Gpt, Lstm, record
 
 Results: TypeAlias = dict[str, dict[str, Any]]
@@ -79,9 +79,7 @@ def compare(pytester: pytest.Pytester, recorded: Callable[[str], Path]) -> Compa
     def run(a: str, b: str, *options: str) -> tuple[pytest.RunResult, Results]:
         paths = f"--probe-dump={recorded(a)}", f"--probe-against={recorded(b)}"
         result = pytester.runpytest(*paths, "--probe-out=out", *options)
-        file = pytester.path / "out" / "results.jsonl"
-        lines = file.read_text().splitlines() if file.exists() else []
-        return result, {found["id"].split("::", 1)[1]: found for found in map(json.loads, lines)}
+        return result, by_case()
 
     return run
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,46 +10,37 @@ import pytest
 
 from tests.acceptance.conftest import DumpMaker, forward, tensor
 from tests.features.against.conftest import Compare
-from tests.support.running import refusal
+from tests.support.running import by_case, refusal
 
 X = tensor(4, 5)
 
 
-def make(make_dump: DumpMaker, name: str, **calls: object) -> str:
-    """A dump of statistics in a folder of that name."""
-    folder = Path(name)
-    folder.mkdir()
-    data = {f"Torch.{api}.0.forward": call for api, call in calls.items()}
-    make_dump(f"{name}/dump.json", data=data)
-    return name
+def make(make_dump: DumpMaker, name: str, **calls: object) -> None:
+    make_dump(f"{name}/dump.json", data={f"Torch.{api}.0.forward": call for api, call in calls.items()})
 
 
-def test_it_needs_a_dump(pytester: pytest.Pytester, recorded: Callable[[str], Path]) -> None:
-    said = refusal(pytester, f"--probe-against={recorded('gpt')}")
-    said.fnmatch_lines(["*it needs a dump to compare: add --probe-dump=PATH"])
-
-
-def test_another_side_that_is_none(pytester: pytest.Pytester, recorded: Callable[[str], Path]) -> None:
-    said = refusal(pytester, f"--probe-dump={recorded('gpt')}", "--probe-against=nothing")
-    said.fnmatch_lines(["*--probe-against: *there is no such file or folder*"])
-
-
-def test_a_closeness_needs_two_dumps(pytester: pytest.Pytester, recorded: Callable[[str], Path]) -> None:
-    said = refusal(pytester, f"--probe-dump={recorded('gpt')}", "--probe-standard=close")
-    said.fnmatch_lines(["*--probe-standard: 'close' cannot be used; *"])
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--probe-against=gpt"], "it needs a dump to compare: add --probe-dump=PATH"),
+        (["--probe-dump=gpt", "--probe-against=nothing"], "--probe-against: *there is no such file or folder"),
+        (["--probe-dump=gpt", "--probe-standard=close"], "--probe-standard: 'close' cannot be used; *"),
+    ],
+)
+def test_what_needs_two_dumps_is_refused(
+    pytester: pytest.Pytester, recorded: Callable[[str], Path], args: list[str], words: str
+) -> None:
+    Path("gpt").symlink_to(recorded("gpt"))
+    refusal(pytester, *args).fnmatch_lines([f"*{words}"])
 
 
 def test_two_programs_are_refused_before_anything_is_compared(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make(
-        make_dump,
-        "A",
-        **dict.fromkeys("exp sin cos tan abs neg sqrt log ceil floor tanh".split(), forward(X, output=X)),
+    one, other = (
+        "exp sin cos tan abs neg sqrt log ceil floor tanh",
+        "relu gelu erf sign square exp2 rsqrt log2 trunc frac exp",
     )
-    make(
-        make_dump,
-        "B",
-        **dict.fromkeys("relu gelu erf sign square exp2 rsqrt log2 trunc frac exp".split(), forward(X, output=X)),
-    )
+    make(make_dump, "A", **dict.fromkeys(one.split(), forward(X, output=X)))
+    make(make_dump, "B", **dict.fromkeys(other.split(), forward(X, output=X)))
     said = refusal(pytester, "--probe-dump=A", "--probe-against=B")
     said.fnmatch_lines(["*1 of 11 records have a counterpart in *give dumps of one program, or a map*"])
     Path("map.yaml").write_text("ignore: [nothing]")
@@ -68,28 +58,25 @@ def test_another_shape_is_a_skip_that_names_both(pytester: pytest.Pytester, make
     assert result.ret == 1
 
 
-def test_a_damaged_side_gives_its_good_records(
-    pytester: pytest.Pytester, recorded: Callable[[str], Path], compare: Compare
+def test_a_damaged_side_without_a_file_gives_its_good_records(
+    pytester: pytest.Pytester, recorded: Callable[[str], Path]
 ) -> None:
     shutil.copytree(recorded("gpt"), "B")
-    (dump,) = Path("B").rglob("dump.json")
+    (dump,), (tensors,) = Path("B").rglob("dump.json"), Path("B").rglob("dump_tensor_data")
     text = dump.read_text()
     dump.write_text(text[: len(text) * 2 // 3])
-    result = pytester.runpytest(f"--probe-dump={recorded('again')}", "--probe-against=B", "--probe-out=out")
-    found = [json.loads(line) for line in Path("out", "results.jsonl").read_text().splitlines()]
-    assert {each["verdict"] for each in found} == {"pass", "skip"}
-    assert sum(each["verdict"] == "pass" for each in found) > 20
+    missing = "Functional.softmax.0.forward.output.0.pt"
+    (tensors / missing).unlink()
+    paths = f"--probe-dump={recorded('again')}", "--probe-against=B"
+    result = pytester.runpytest(*paths, "--probe-out=out", "-rs")
+    verdicts = [each["verdict"] for each in by_case().values()]
+    assert set(verdicts) == {"pass", "skip"}
+    assert verdicts.count("pass") > 20
+    result.stdout.fnmatch_lines([f"*{missing}*"])
     result.stdout.fnmatch_lines(["*B is damaged*"])
     assert result.ret == 1
-
-
-def test_a_missing_file_is_a_skip_of_its_call(pytester: pytest.Pytester, recorded: Callable[[str], Path]) -> None:
-    shutil.copytree(recorded("gpt"), "B")
-    (tensors,) = Path("B").rglob("dump_tensor_data")
-    (tensors / "Functional.softmax.1.forward.output.0.pt").unlink()
-    result = pytester.runpytest(f"--probe-dump={recorded('again')}", "--probe-against=B", "-rs")
-    result.stdout.fnmatch_lines(["*Functional.softmax.1.forward.output.0.pt*"])
-    assert result.ret == 0
+    dump.write_text(text)
+    assert pytester.runpytest(*paths).ret == 0
 
 
 @pytest.mark.parametrize(("standard", "wrong"), [("exact", "error"), ("close", "error"), ("statistics", "warning")])

@@ -45,10 +45,6 @@ dims:
     assert found.layout_of("Torch.exp.0.forward") == Layout()
 
 
-def test_an_empty_map_says_nothing(tmp_path: Path) -> None:
-    assert read_map(written(tmp_path, "")).renamed("a") == "a"
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -65,11 +61,6 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, words: s
     with pytest.raises(SettingsError) as error:
         read_map(written(tmp_path, text))
     assert words in str(error.value)
-
-
-def test_a_missing_map(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="cannot be read"):
-        read_map(tmp_path / "none.yaml")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,20 +104,6 @@ def test_a_map_joins_fused_modules() -> None:
 def test_ignored_records_are_left_out() -> None:
     one = dump(("exp", 1.0, (2,)), ("sin", 2.0, (2,)))
     assert names(match(one, one, DumpMap(ignored=("*.sin.*",)))) == [("exp.0", "exp.0")]
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "pairs"),
-    [
-        ("", "", []),
-        ("abc", "abc", [(0, 0), (1, 1), (2, 2)]),
-        ("abxc", "abc", [(0, 0), (1, 1), (3, 2)]),
-        ("xyz", "abc", []),
-        ("axbyc", "abzc", [(0, 0), (2, 1), (4, 3)]),
-    ],
-)
-def test_edit_scripts(a: str, b: str, pairs: list[tuple[int, int]]) -> None:
-    assert shortest_edits(a, b) == pairs
 
 
 def common(a: str, b: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import torch.nn.functional as F
 
 from pytest_probe import capture
 from tests.features.against.conftest import Compare
-from tests.support.running import refusal
+from tests.support.running import by_case
 from tests.support.two_sides import Fault, record
 
 
@@ -38,8 +37,7 @@ def change(folder: Path, file: str, changed: Callable[[torch.Tensor], torch.Tens
 
 def run(pytester: pytest.Pytester, *options: str, a: str = "A", b: str = "B") -> dict[str, dict[str, Any]]:
     pytester.runpytest(f"--probe-dump={a}", f"--probe-against={b}", "--probe-out=out", *options)
-    lines = Path("out", "results.jsonl").read_text().splitlines()
-    return {found["id"].split("::", 1)[1]: found for found in map(json.loads, lines)}
+    return by_case()
 
 
 def status(found: dict[str, dict[str, Any]], name: str) -> tuple[str, str]:
@@ -99,10 +97,16 @@ def test_settings_that_differ_are_named_behind_the_first_difference(pytester: py
     assert status(found, "Torch.exp.0.forward") == ("pass", "inherited")
 
 
-def test_a_setting_that_changes_no_output_is_none_to_warn_about(pytester: pytest.Pytester) -> None:
+def test_a_setting_that_changes_no_output_and_a_permuted_input_are_none_to_warn_about(
+    pytester: pytest.Pytester,
+) -> None:
     for name in ("A", "B"):
         with capture(name, task="tensor"):
-            F.relu(torch.linspace(-1, 1, 24).reshape(4, 6), inplace=name == "A")
+            x = torch.linspace(-1, 1, 24)
+            torch.exp(x)
+            F.relu(x.reshape(4, 6), inplace=name == "A")
+            if name == "A":
+                torch.exp(torch.linspace(-1, 1, 24).flip(0))
     assert {each["verdict"] for each in run(pytester).values()} <= {"pass", "skip"}
 
 
@@ -119,26 +123,10 @@ def test_inputs_that_no_call_made_are_named(pytester: pytest.Pytester) -> None:
 
 def test_steps_are_paired_by_their_numbers(pytester: pytest.Pytester) -> None:
     for name, steps in (("A", (0, 1)), ("B", (1, 2))):
+        Path(name).mkdir()
         for step in steps:
-            recording(f"{name}{step}", value=float(step))
-            (path,) = Path(f"{name}{step}").glob("step0")
-            path.rename(Path(name).joinpath(f"step{step}") if Path(name).is_dir() else Path(_made(name), f"step{step}"))
+            recording(f"{name}{step}", value=float(step)).joinpath("step0").rename(Path(name, f"step{step}"))
     assert {each["answers"][0]["pair"]["status"] for each in run(pytester).values()} == {"equal"}
-
-
-def _made(name: str) -> str:
-    Path(name).mkdir()
-    return name
-
-
-def test_a_permuted_input_is_no_repetition(pytester: pytest.Pytester) -> None:
-    for name in ("A", "B"):
-        with capture(name, task="tensor"):
-            x = torch.linspace(-1, 1, 24)
-            torch.exp(x)
-            if name == "A":
-                torch.exp(x.flip(0))
-    assert {each["verdict"] for each in run(pytester).values()} <= {"pass", "skip"}
 
 
 def test_rules_that_match_nothing_are_listed(pytester: pytest.Pytester) -> None:
@@ -154,11 +142,3 @@ def test_rules_that_match_nothing_are_listed(pytester: pytest.Pytester) -> None:
             "*ignore: [*].nothing matches nothing",
         ]
     )
-
-
-def test_a_resumed_run_is_of_the_same_other_side(pytester: pytest.Pytester) -> None:
-    recording("A")
-    change(recording("B"), "Torch.exp.0.forward.output.0", lambda y: torch.cat([y * 2, y]))
-    run(pytester, b="A")
-    said = refusal(pytester, "--probe-dump=A", "--probe-against=B", "--probe-out=out", "--probe-resume")
-    said.fnmatch_lines(["*its run has against *, this run has *"])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.acceptance.conftest import DumpMaker, forward, tensor
+from tests.support.other_plugins import junit_of
+from tests.support.running import by_case
 from tests.support.two_calls import write_records
 
 CONFTEST = """
@@ -26,7 +26,6 @@ def pytest_probe_register(registry):
 """
 ENGINE = """
 from tests.support import two_calls
-from tests.support.running import refusal
 
 def pytest_probe_register(registry):
     registry.calls.update({
@@ -44,8 +43,7 @@ def run(pytester: pytest.Pytester, *args: str, norm: str = "cast_before_weight")
     Path("engine.py").write_text(ENGINE.replace("RMS_NORM", norm))
     write_records(Path("dump"))
     result = pytester.runpytest("--probe-dump=dump", "--probe-against-call=engine.py", "--probe-out=out", *args)
-    lines = Path("out/results.jsonl").read_text().splitlines()
-    return result, {found["id"].split("::")[1]: found for found in map(json.loads, lines)}
+    return result, by_case()
 
 
 def differences(found: Any, name: str) -> dict[str, str]:
@@ -53,9 +51,8 @@ def differences(found: Any, name: str) -> dict[str, str]:
     return {output["name"]: output["metrics"].get("difference", "") for output in found[name]["outputs"]}
 
 
-@pytest.mark.parametrize("args", [("-n0",), ("-n2", "--probe-device=other")])
-def test_the_difference_has_a_name_and_both_are_right(pytester: pytest.Pytester, args: tuple[str, ...]) -> None:
-    result, found = run(pytester, *args)
+def test_the_difference_has_a_name_and_both_are_right(pytester: pytest.Pytester) -> None:
+    result, found = run(pytester, "--probe-device=other", "--junitxml=junit.xml")
     result.assert_outcomes(passed=12)  # an API that the module does not have is not selected
     once, twice = "as by one rounding more in bfloat16 (B)", "as by two roundings more in bfloat16 (B)"
     assert differences(found, f"{RMS_NORM}.0.forward") == {"output.0": once}
@@ -69,10 +66,7 @@ def test_the_difference_has_a_name_and_both_are_right(pytester: pytest.Pytester,
     for name in (f"{RMS_NORM}.1.forward", f"{RMS_NORM}.1.backward", "Engine.swiglu.1.forward"):
         assert found[name]["outputs"][0]["metrics"]["equal_bits"] == 1 or not any(differences(found, name).values())
     assert {each["answers"][0]["pair"]["status"] for each in found.values()} == {"equal", "rounding"}
-
-
-def test_numbers_of_both_sides_are_in_the_results(pytester: pytest.Pytester) -> None:
-    result, found = run(pytester, "--junitxml=junit.xml", "-k", "rms_norm.0")
+    # The numbers of both sides.
     (output,) = found[f"{RMS_NORM}.0.forward"]["outputs"]
     names = {"equal_bits", "ulp_max", "ulp_mean", "ulp_p99", "relative_rmse", "snr_db", "cosine", "noise_ratio"}
     assert names <= output["metrics"].keys()
@@ -80,20 +74,15 @@ def test_numbers_of_both_sides_are_in_the_results(pytester: pytest.Pytester) -> 
     paired = found[f"{RMS_NORM}.0.forward"]["answers"][0]["pair"]
     assert (paired["nearer"], paired["other"]) == ("A", "tests.support.two_calls.cast_before_weight")
     assert paired["noise_a"] < paired["noise_b"]
-    properties = ET.parse("junit.xml").iter("property")
-    found_there = {(each.get("name"), each.get("value")) for each in properties}
-    assert ("probe.difference", "as by one rounding more in bfloat16 (B)") in found_there
-    assert ("probe.against", "rounding") in found_there
-    result.stdout.fnmatch_lines(
-        [
-            "A against B, 2 cases: 2 rounding; equal bits 7* %; ulp max *",
-            "  Functional.rms_norm bfloat16 forward: rounding; equal bits 7* %; ulp max 1;*",
-        ]
-    )
+    properties = [pair for case in junit_of(Path("junit.xml")) for pair in case.properties.items()]
+    assert ("probe.difference", once) in properties
+    assert ("probe.against", "rounding") in properties
+    words = "  Functional.rms_norm bfloat16 forward: rounding; equal bits 7* %; ulp max 1;*"
+    result.stdout.fnmatch_lines(["A against B, 12 cases: * rounding; equal bits * %; ulp max *", words])
 
 
 def test_a_wrong_side_is_named(pytester: pytest.Pytester) -> None:
-    result, found = run(pytester, "-n2", "--probe-device=other", norm="wrong_eps")
+    result, found = run(pytester, norm="wrong_eps")
     wrong = [name for name, each in found.items() if each["verdict"] == "error"]
     assert set(wrong) == {f"{RMS_NORM}.{call}.{way}" for call in (0, 1) for way in ("forward", "backward")}
     for name in wrong:
@@ -117,5 +106,5 @@ def test_records_that_are_alike_are_said(pytester: pytest.Pytester, make_dump: D
     )
     options = ("--probe-dump=dump.json", "--probe-against-call=engine.py", "--probe-unique", "--probe-out=out")
     pytester.runpytest(*options).assert_outcomes(passed=1, deselected=1)
-    (result,) = map(json.loads, Path("out/results.jsonl").read_text().splitlines())
+    (result,) = by_case().values()
     assert result["notes"][-1] == "+1 alike, with Max and Min of all of them"

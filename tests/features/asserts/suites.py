@@ -41,19 +41,9 @@ LAYER = """
     import torch
     from torch.testing import assert_close
 
-    class RMSNorm(torch.nn.Module):
-        def __init__(self, size, eps=1e-6):
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.linspace(0.5, 1.5, size))
-            self.eps = eps
-
-        def forward_native(self, x):
-            wide = x.float()
-            wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
-            return wide.to(x.dtype) * self.weight.to(x.dtype)
-
-        def forward_device(self, x):
-            return self.forward_native(x) * 1.03
+    def rms_norm(x):
+        wide = x.float() * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6)
+        return wide.to(x.dtype) * torch.linspace(0.5, 1.5, 64).to(x.dtype)
 
     def check_layer(actual, expected, **tolerance):
         __tracebackhide__ = True
@@ -68,14 +58,11 @@ LAYER = """
     class TestLayers:
         @pytest.mark.parametrize("tokens", [7, 83])
         def test_rms_norm(self, dtype, tokens):
-            layer, x = RMSNorm(64), torch.randn(tokens, 64, dtype=dtype)
-            with torch.no_grad():
-                check_layer(layer.forward_device(x), layer.forward_native(x), atol=1e-2, rtol=1e-2)
+            x = torch.randn(tokens, 64, dtype=dtype)
+            check_layer(rms_norm(x) * 1.03, rms_norm(x), atol=1e-2, rtol=1e-2)
 
         def test_state(self):
-            layer = RMSNorm(64)
-            other = {name: value.detach().clone() for name, value in layer.named_parameters()}
-            assert_close(dict(layer.named_parameters()), other)
+            assert_close({"weight": torch.ones(4, requires_grad=True)}, {"weight": torch.ones(4)})
 
         def test_raises(self):
             with pytest.raises(AssertionError):
@@ -98,9 +85,6 @@ LIBRARY = """
     class TestFilters(unittest.TestCase):
         def setUp(self):
             self.values = np.random.default_rng(0).normal(size=100)
-
-        def test_width(self):
-            assert_allclose(smoothed(self.values, 1), self.values)
 
         def test_mean(self):
             assert_array_almost_equal(smoothed(self.values).mean(), self.values.mean(), decimal=3)

@@ -10,8 +10,7 @@ import torch
 
 from pytest_probe import frameworks
 from pytest_probe.features.asserts import section as sections
-from pytest_probe.features.asserts.failed import failed_assert
-from tests.features.asserts.test_causes import text_of
+from tests.features.asserts.test_causes import failed_section, text_of
 from tests.features.asserts.test_failed import HEAD
 
 ODD = """
@@ -26,9 +25,6 @@ ODD = """
 
     def test_shapes():
         same(torch.ones(3, 4), torch.ones(4, 3))
-
-    def test_integers():
-        same(torch.arange(8), torch.arange(8) + torch.tensor([0, 1] * 4))
 
     def test_bool_and_complex():
         same(torch.ones(4, dtype=torch.bool), torch.ones(4, dtype=torch.complex64) * 1j, check_dtype=False)
@@ -45,9 +41,6 @@ ODD = """
     def test_empty():
         same(torch.ones(0, 4), torch.ones(4, 0))
 
-    def test_scalar():
-        near(1.0, np.float64(2.0))
-
     def test_objects():
         np.testing.assert_array_equal(np.array([object()]), np.array([object()]))
 
@@ -56,12 +49,6 @@ ODD = """
 
     def test_keys():
         same({"a": x}, {"b": x})
-
-    def test_lengths():
-        same([x], [x, x])
-
-    def test_float8():
-        same(x.to(torch.float8_e4m3fn).float(), x, rtol=1e-3, atol=0)
 
     def test_nested():
         deep = [x]
@@ -106,14 +93,10 @@ def test_odd_operands(pytester: pytest.Pytester) -> None:
 
 
 def lines(actual: np.ndarray, expected: np.ndarray) -> list[str]:
-    with pytest.raises(AssertionError) as raised:
-        np.testing.assert_allclose(actual, expected, rtol=1e-3)
-    failed = failed_assert(raised.value, lambda module, source: None)
-    assert failed is not None
-    return sections.section(failed)
+    return failed_section(lambda: np.testing.assert_allclose(actual, expected, rtol=1e-3)).splitlines()
 
 
-@pytest.mark.parametrize("shape", [(4096,), (64, 64), (2, 2048), (8, 8, 64)])
+@pytest.mark.parametrize("shape", [(4096,), (2, 2048), (8, 8, 64)])
 def test_large_ones_are_sampled(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]) -> None:
     """It is said, places of elements are those in the whole, and the last index is there."""
     monkeypatch.setattr(sections, "SAMPLE", 512)

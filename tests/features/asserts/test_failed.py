@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
+from textwrap import dedent, indent
 
 import pytest
 
@@ -22,15 +24,6 @@ HEAD = """
     y = x * 1.5
 """
 SEEN = "looks like: all times 1.5"
-
-
-def section(pytester: pytest.Pytester, body: str, *options: str) -> str:
-    """What the report of the one test says behind its traceback."""
-    lines = "".join(f"        {line}\n" for line in body.splitlines())
-    pytester.makepyfile(f"{HEAD}\n    def test_it():\n{lines}")
-    result = pytester.runpytest("--probe-asserts", *options)
-    result.assert_outcomes(failed=1)
-    return result.stdout.str().partition(" probe -")[2]
 
 
 EXPLAINED = [
@@ -60,7 +53,21 @@ EXPLAINED = [
     "if len(x): assert torch.allclose(y, x)",
     "ok = unittest.TestCase()\nok.assertTrue(torch.allclose(y, x))",
     "ok = unittest.TestCase()\nok.assertTrue(np.allclose(y.double().numpy(), x.numpy()))",
+    # Calls of an assert have been made, and what they gave is still there: none is made again.
+    "calls = []\ndef made():\n    calls.append(1)\n    assert len(calls) == 1\n    return y\n"
+    "assert torch.allclose(made(), x)",
+    # A helper says it in its own words.
+    "try:\n    same(y, x)\nexcept AssertionError as error:\n    raise AssertionError('y is wrong')",
+    "try:\n    same(y, x)\nexcept AssertionError as error:\n    raise AssertionError('y is wrong') from error",
 ]
+# Of a module that pytest takes as it is, without rewriting.
+HELPERS = {
+    "check": "same(b, a, rtol=0.1, atol=0)",
+    "plain": "assert torch.allclose(b, a)",
+    "casts": "out = b\nassert torch.allclose(out.float().cpu(), a.detach(), atol=1e-3)",
+    "three": "assert torch.allclose(a, a); assert torch.allclose(b, a); assert torch.allclose(a, b)",
+    "called": "calls = []\ndef made():\n    calls.append(1)\n    return b\nassert torch.allclose(made(), a)",
+}
 NOT_EXPLAINED = [
     "assert not torch.allclose(x, x)",
     "assert len(x) == 9 and torch.allclose(y, x)",
@@ -83,13 +90,26 @@ WITHOUT_LINES = [
     "for out in [torch.exp(x)]:\n    same(out, torch.log(x))",
     "out = torch.exp(*[x])\nsame(out, torch.log(*[x]))",
 ]
+# Both sides are calls with the same arguments, casts aside.
+WITH_LINES = (
+    "def kernel(x, eps=0):\n    return x * 1.5\n"
+    "def reference(x, eps=0):\n    return x\n"
+    "out = kernel(x, eps=1)\nsame(out.float(), reference(x.float(), eps=1))"
+)
+
+
+def of_helper(name: str) -> str:
+    return f"import helper\nhelper.{name}(x, y)"
 
 
 @pytest.fixture(scope="module")
 def sections(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """What one run says of each of these, behind its traceback."""
-    bodies = [*EXPLAINED, *NOT_EXPLAINED, *WITHOUT_LINES]
-    said = reports(tmp_path_factory.mktemp("asserts"), HEAD, bodies, "--probe-asserts")
+    folder = tmp_path_factory.mktemp("asserts")
+    helpers = (f"def {name}(a, b):\n{indent(body, '    ')}\n" for name, body in HELPERS.items())
+    (folder / "helper.py").write_text(dedent(HEAD) + "\n".join(helpers))
+    bodies = [*EXPLAINED, *NOT_EXPLAINED, *WITHOUT_LINES, WITH_LINES, *map(of_helper, HELPERS)]
+    said = reports(folder, HEAD, bodies, "--probe-asserts")
     return {body: report.partition(" probe -")[2] for body, report in zip(bodies, said, strict=True)}
 
 
@@ -98,75 +118,31 @@ def test_an_assert_is_explained(sections: Mapping[str, str], body: str) -> None:
     assert SEEN in sections[body]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "assert torch.allclose(y, x)",
-        "out = y\nassert torch.allclose(out.float().cpu(), x.detach(), atol=1e-3)",
-        pytest.param(
-            "assert torch.allclose(x, x); assert torch.allclose(y, x); assert torch.allclose(x, y)",
-            marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 says no column of a statement"),
-        ),
-    ],
-)
-def test_an_assert_that_pytest_does_not_rewrite_is_explained(pytester: pytest.Pytester, body: str) -> None:
-    assert SEEN in section_of_helper(pytester, body)
-
-
-def section_of_helper(pytester: pytest.Pytester, body: str) -> str:
-    """Of an assert in a module that pytest takes as it is."""
-    lines = "".join(f"        {line}\n" for line in body.splitlines())
-    pytester.makepyfile(helper=f"{HEAD}\n    def it():\n{lines}")
-    return section(pytester, "import helper\nhelper.it()")
-
-
 @pytest.mark.parametrize("body", NOT_EXPLAINED)
 def test_another_failure_has_no_section(sections: Mapping[str, str], body: str) -> None:
     assert sections[body] == ""
 
 
-def test_no_operand_is_computed_again(pytester: pytest.Pytester) -> None:
-    """Calls of an assert have been made, and what they gave is still there."""
-    body = "calls = []\ndef made():\n    calls.append(1)\n    assert len(calls) == 1\n    return y"
-    assert SEEN in section(pytester, f"{body}\nassert torch.allclose(made(), x)")
-
-
-def test_without_rewriting_what_would_have_to_be_computed_is_not(pytester: pytest.Pytester) -> None:
-    body = "calls = []\ndef made():\n    calls.append(1)\n    return y\nassert torch.allclose(made(), x)"
-    assert section_of_helper(pytester, body) == ""
-
-
-def test_a_helper_of_the_project_is_seen_through(pytester: pytest.Pytester) -> None:
-    check = "def check(a, b):\n    torch.testing.assert_close(a, b, rtol=0.1, atol=0)\n"
-    pytester.makepyfile(helper=f"import torch\n{check}")
-    found = section(pytester, "from helper import check\ncheck(y, x)")
-    assert SEEN in found
-    assert "beyond rtol 0.1, atol 0: 64 of 64 elements, by up to 5 times" in found
-
-
-@pytest.mark.parametrize("cause", ["", " from error"])
-def test_a_helper_that_says_it_in_its_own_words_is_seen_through(pytester: pytest.Pytester, cause: str) -> None:
-    body = f"try:\n    same(y, x)\nexcept AssertionError as error:\n    raise AssertionError('y is wrong'){cause}"
-    assert SEEN in section(pytester, body)
+def test_a_helper_is_seen_through(sections: Mapping[str, str]) -> None:
+    found = {name: sections[of_helper(name)] for name in HELPERS}
+    assert "beyond rtol 0.1, atol 0: 64 of 64 elements, by up to 5 times" in found["check"]
+    assert all(SEEN in found[name] for name in ("check", "plain", "casts"))
+    # Python 3.10 says no column of a statement.
+    assert SEEN in found["three"] or sys.version_info < (3, 11)
+    # What would have to be computed again is not.
+    assert found["called"] == ""
 
 
 @needs_paddle
-@pytest.mark.parametrize("body", ["assert paddle.allclose(b, a)", "near(b.numpy(), a.numpy())", "near(b, a)"])
-def test_tensors_of_paddle_are_explained(pytester: pytest.Pytester, body: str) -> None:
-    lines = "import paddle\na = paddle.to_tensor(x.numpy())\nb = a * 1.5"
-    assert SEEN in section(pytester, f"{lines}\n{body}")
+def test_tensors_of_paddle_are_explained(tmp_path: Path) -> None:
+    head = f"{dedent(HEAD)}\nimport paddle\na = paddle.to_tensor(x.numpy())\nb = a * 1.5\n"
+    bodies = ["assert paddle.allclose(b, a)", "near(b.numpy(), a.numpy())", "near(b, a)"]
+    assert all(SEEN in report for report in reports(tmp_path, head, bodies, "--probe-asserts"))
 
 
-def test_the_lines_of_a_check(pytester: pytest.Pytester) -> None:
-    """They stand where both sides are calls with the same arguments, casts aside."""
-    body = (
-        "def kernel(x, eps=0):\n    return x * 1.5\n"
-        "def reference(x, eps=0):\n    return x\n"
-        "out = kernel(x, eps=1)\nsame(out.float(), reference(x.float(), eps=1))"
-    )
-    found = section(pytester, body)
+def test_the_lines_of_a_check(sections: Mapping[str, str]) -> None:
     lines = ["probe.check(", '    kernel, reference=reference, inputs=[x], kwargs={"eps": 1},', ")"]
-    assert "\n".join(f"    {line}" for line in lines) in found
+    assert "\n".join(f"    {line}" for line in lines) in sections[WITH_LINES]
 
 
 @pytest.mark.parametrize("body", WITHOUT_LINES)

@@ -114,16 +114,10 @@ def test_what_cannot_be_compared_is_refused(
     ("args", "message"),
     [
         (["--time", "--standard=msprobe"], "--standard: 'msprobe' cannot be used; --time judges nothing; leave it out"),
-        (
-            ["--time", "--direct"],
-            "--direct: '--time' cannot be used; one compares outputs, the other",
-        ),
-        (["--memory", "--direct", "-o", "x"], "--direct: '--memory' cannot be used"),
+        (["--time", "--direct"], "--direct: '--time' cannot be used; one compares outputs, the other"),
         (["--dtype=FP32", "-o", "x"], "--dtype: 'FP32' cannot be used; it chooses a folder of outputs: add --direct"),
         (["--standard=close", "-o", "x"], "it compares outputs without a reference: add --direct"),
-        (["--memory"], "--out is missing"),
-        (["--direct"], "--out is missing"),
-        ([], "--out is missing; give a folder for the files"),
+        (["--memory"], "--out is missing; give a folder for the files"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(

@@ -20,7 +20,8 @@ from tests.acceptance.conftest import DumpMaker, entries
 from tests.acceptance.test_workers import FAULTS
 from tests.support import forks
 from tests.support.dumps import unpack
-from tests.support.running import refusal
+from tests.support.other_plugins import junit_of
+from tests.support.running import by_case, refusal
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("address", "forked")]
 
@@ -36,15 +37,10 @@ def run(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
 
 
 def written(pytester: pytest.Pytester, folder: str = "out") -> dict[str, dict[str, Any]]:
-    """The results of a run, by the entry of their case."""
-    lines = (pytester.path / folder / "results.jsonl").read_text().splitlines()
-    return {line["id"].partition("::")[2]: line for line in map(json.loads, lines)}
-
-
-def results(pytester: pytest.Pytester, folder: str) -> dict[str, dict[str, Any]]:
-    """All but durations, and details: which of many passes are shown in detail is decided in each process."""
-    lines = map(json.loads, (pytester.path / folder / "results.jsonl").read_text().splitlines())
-    return {line["id"]: {**line, "duration": 0, "parts": {}, "details": None} for line in lines}
+    """By the entry of their case: all but durations, and details: which of many passes are shown in detail is decided
+    in each process."""
+    found = by_case(pytester.path / folder)
+    return {name: {**row, "duration": 0, "parts": {}, "details": None} for name, row in found.items()}
 
 
 def processes(address: str, *, and_theirs: bool = False) -> list[int]:
@@ -85,16 +81,16 @@ def ends(check: Callable[[], bool]) -> bool:
 
 
 def test_results_are_those_of_a_serial_run(pytester: pytest.Pytester) -> None:
-    dumps = [f"--probe-dump={unpack(f'msprobe-26.2.0/{name}', pytester.path)}" for name in ("gpt", "cnn")]
-    common = [*dumps, "--probe-device=cpu", "--probe-skip-api=*dropout*"]
+    """A test of the user's own runs here."""
+    pytester.makepyfile(test_own="import os\ndef test_own():\n    assert os.environ['HERE'] == '1'")
+    pytester.makeconftest("import os\nos.environ['HERE'] = '1'")
+    dump = f"--probe-dump={unpack('msprobe-26.2.0/cnn', pytester.path)}"
+    common = [dump, "test_own.py", "--probe-device=cpu", "--probe-skip-api=*dropout*"]
     run(pytester, *common, "--probe-out=serial", "--junit-xml=serial.xml")
     result = run(pytester, *common, "--probe-cluster=ray", "--probe-out=cluster", "--junit-xml=cluster.xml")
-    assert results(pytester, "cluster") == results(pytester, "serial")
-    names = [
-        sorted(line for line in (pytester.path / file).read_text().split("<") if line.startswith("property "))
-        for file in ("serial.xml", "cluster.xml")
-    ]
-    assert names[0] == names[1]
+    assert written(pytester, "cluster") == written(pytester, "serial")
+    cases = [[case.properties for case in junit_of(pytester.path / f"{name}.xml")] for name in ("serial", "cluster")]
+    assert sorted(map(str, cases[0])) == sorted(map(str, cases[1]))
     result.stdout.fnmatch_lines(["probe: cpu, torch *, dtype recorded, *"])
     told = json.loads((pytester.path / "cluster/run.json").read_text())
     assert [device["device"] for device in told["devices"]] == ["cpu"]
@@ -112,10 +108,11 @@ def test_deaths_have_the_kinds_that_they_have_without_it(pytester: pytest.Pytest
         for folder in ("workers", "cluster")
     ]
     assert told[0] == told[1]
-    assert sorted(kind for _, kind, _ in told[1].values() if kind)[:2] == ["crash", "crash"]
+    assert [kind for _, kind, _ in told[1].values()].count("crash") == 2
 
 
 def test_a_case_that_hangs_and_one_that_is_killed_once(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    """What is killed at each run: test_shard.py."""
     make_dump()
     pytester.makeconftest(
         """
@@ -131,8 +128,7 @@ def test_a_case_that_hangs_and_one_that_is_killed_once(pytester: pytest.Pytester
                 time.sleep(1000)
         """
     )
-    result = run(pytester, *RUN, "--probe-timeout=3", "--probe-out=out")
-    result.stdout.fnmatch_lines(["6 cases, 4 pass, 1 error, 1 skip"])
+    run(pytester, *RUN, "--probe-timeout=3", "--probe-out=out")
     found = written(pytester)
     assert found["Functional.relu.0.forward"]["kind"] == "timeout"
     assert found["Torch.argmax.0.forward"]["verdict"] == "pass"
@@ -141,6 +137,7 @@ def test_a_case_that_hangs_and_one_that_is_killed_once(pytester: pytest.Pytester
 
 # All cases but the first wait for this file, so that nothing that is looked at has run by then.
 GO = "go"
+STORE = {"object_store_memory": 100 * 2**20}
 WAITS = f"""
     import time
     from pathlib import Path
@@ -167,42 +164,29 @@ def begun(pytester: pytest.Pytester, *args: str) -> forks.Program:
     return process
 
 
-def goes_on(pytester: pytest.Pytester, process: forks.Program) -> str:
-    """Let the cases run that wait; what the run says."""
-    (pytester.path / GO).touch()
-    return process.communicate(timeout=240)[0]
-
-
-def test_the_shard_of_a_lost_node_runs_again_elsewhere(
-    pytester: pytest.Pytester, make_dump: DumpMaker, cluster: Any
+@pytest.mark.parametrize("lost", ["node", "shard"])
+def test_what_a_lost_node_or_a_killed_shard_had_runs_again_once(
+    pytester: pytest.Pytester, make_dump: DumpMaker, cluster: Any, lost: str
 ) -> None:
-    node = cluster.add_node(num_cpus=1, resources={"gone": 1}, object_store_memory=100 * 2**20)
+    node = cluster.add_node(num_cpus=1, resources={"gone": 1}, **STORE) if lost == "node" else None
     make_dump(data=relus(60))
     pytester.makeconftest(WAITS)
     process = begun(pytester)
-    cluster.remove_node(node, allow_graceful=False)
-    said = goes_on(pytester, process)
+    if node is None:
+        os.kill(min(processes(cluster.address)), signal.SIGKILL)
+    else:
+        cluster.remove_node(node, allow_graceful=False)
+    (pytester.path / GO).touch()  # let the cases run that wait
+    said, _ = process.communicate(timeout=240)
     assert process.returncode == 0, said
     assert len(written(pytester)) == 60
     assert "60 passed" in said
 
 
-def test_a_killed_shard_runs_again(pytester: pytest.Pytester, make_dump: DumpMaker, cluster: Any) -> None:
-    """And each of its cases has one result."""
-    make_dump(data=relus(10))
-    pytester.makeconftest(WAITS)
-    process = begun(pytester)
-    os.kill(min(processes(cluster.address)), signal.SIGKILL)
-    said = goes_on(pytester, process)
-    assert process.returncode == 0, said
-    assert len(written(pytester)) == 10
-    assert "10 passed" in said
-
-
 def test_a_run_without_devices_ends_with_an_error(
     pytester: pytest.Pytester, make_dump: DumpMaker, cluster: Any
 ) -> None:
-    node = cluster.add_node(num_cpus=0, resources={"lonely": 1}, object_store_memory=100 * 2**20)
+    node = cluster.add_node(num_cpus=0, resources={"lonely": 1}, **STORE)
     make_dump(data=relus(40))
     pytester.makeconftest(WAITS)
     process = begun(pytester, "--probe-cluster=ray,resource=lonely")
@@ -246,64 +230,6 @@ def test_what_a_node_cannot_hold_is_skipped(pytester: pytest.Pytester, make_dump
     result = run(pytester, *RUN, "--probe-cluster=ray,resource=NPU", "-rs")
     result.assert_outcomes(passed=1, skipped=1)
     result.stdout.fnmatch_lines(["*about 1.* GiB, and no node of the cluster has more than 0.0625 GiB*"])
-
-
-def test_tests_of_the_users_own_run_here(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    pytester.makepyfile(test_own="import os\ndef test_here():\n    assert os.environ['HERE'] == '1'")
-    pytester.makeconftest("import os\nos.environ['HERE'] = '1'")
-    result = run(pytester, *RUN, "test_own.py", "--probe-api=*relu*")
-    result.assert_outcomes(passed=3)
-
-
-def test_a_dump_that_a_node_does_not_have_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    pytester.makeconftest(
-        """
-        from pytest_probe.features.cluster import controller
-
-        controller.content_of = lambda path: "another"
-        """
-    )
-    refused = run(pytester, *RUN)
-    assert refused.ret == pytest.ExitCode.USAGE_ERROR
-    wanted = "node * has another file there; put it where all nodes have the same path"
-    refused.stderr.fnmatch_lines([f"ERROR: --probe-dump: '*dump.json' cannot be used; {wanted}"])
-
-
-def test_a_reader_of_the_projects_own(pytester: pytest.Pytester) -> None:
-    """The project's conftest is there in each process."""
-    (pytester.path / "calls.txt").write_text("my format\n")
-    pytester.makeconftest(
-        """
-        from pytest_probe.model.dump import Call, Dump, Record, TensorSpec
-        from pytest_probe.errors import RecordError
-
-        class Reader:
-            name = "mine"
-
-            def sniff(self, path, head):
-                return head.startswith(b"my format")
-
-            def read(self, path):
-                def decode(record):
-                    if record.number:
-                        raise RecordError(path, record.name, "input", "nothing", "a tensor")
-                    x = TensorSpec("float32", (3,), 1.0, -1.0, 0.0, 1.0)
-                    return Call((x,), {}, (x,), None)
-
-                records = tuple(Record(f"Torch.neg.{number}", "Torch", "neg", number, b"") for number in range(2))
-                return Dump(path, "pytorch", "", "", records, decode, lambda entry: ())
-
-        def pytest_probe_register(registry):
-            registry.readers.insert(0, Reader())
-        """
-    )
-    args = ["--probe-dump=calls.txt", "--probe-device=cpu"]
-    run(pytester, *args, "--probe-out=serial")
-    run(pytester, *args, "--probe-cluster=ray", "--probe-out=cluster")
-    assert results(pytester, "cluster") == results(pytester, "serial")
-    assert "found nothing, expected a tensor" in str(results(pytester, "cluster"))
 
 
 @pytest.mark.parametrize(
@@ -351,59 +277,6 @@ def test_an_address_that_does_not_answer_is_a_usage_error(
     result.stderr.fnmatch_lines(
         [f"ERROR: --probe-cluster: '{given}' cannot be used; no cluster answers at *:{port} within 5 s: {why}"]
     )
-
-
-def test_a_node_with_another_version_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    pytester.makeconftest(
-        """
-        from pytest_probe.features.cluster import ray_pool
-
-        known = ray_pool.versions()
-        ray_pool.versions = lambda: {**known, "Python": "3.99"}
-        """
-    )
-    result = run(pytester, *RUN)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["ERROR: --probe-cluster: 'Python' *; node * has Python 3.*, and this process 3.99; install the same"]
-    )
-
-
-def test_results_on_other_hardware_have_a_note(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump(data=relus(30))
-    pytester.makeconftest(
-        """
-        import os, time
-        from pathlib import Path
-
-        from pytest_probe.plugin.session import ProcessSession
-
-        HERE = Path(__file__).parent
-
-        def pytest_configure(config):
-            if hasattr(config, "workerinput"):
-                Path(HERE, f"{os.getpid()}.process").touch()
-                try:
-                    Path(HERE, "first").touch(exist_ok=False)
-                except FileExistsError:
-                    described = ProcessSession.described
-                    ProcessSession.described = lambda self: [
-                        {**each, "hardware": "a rare one"} for each in described(self)
-                    ]
-
-        def pytest_probe_inputs(case, arguments):
-            while len(list(HERE.glob("*.process"))) < 2:
-                time.sleep(0.02)
-        """
-    )
-    result = run(pytester, *RUN, "--probe-cluster=ray,resource=NPU", "--probe-out=out")
-    result.assert_outcomes(passed=30)
-    told = json.loads((pytester.path / "out/run.json").read_text())["nodes"]
-    assert sorted("a rare one" in node["hardware"] for node in told) == [False, True]
-    notes = [note for line in written(pytester).values() for note in line.get("notes", ()) if "whose device" in note]
-    assert 0 < len(notes) < 30
-    assert "cpu (a rare one)" in notes[0]
 
 
 def test_a_cluster_run_saves_tensors_and_is_compared_with_a_baseline(

@@ -175,7 +175,7 @@ def test_a_death_on_other_hardware_has_a_note(found: dict[str, Any]) -> None:
     assert found["dies"].notes == (found["b"],)
 
 
-def test_files_that_cannot_be_written_are_a_note(tmp_path: Path) -> None:
+def test_files_that_cannot_be_written_and_another_device_are_notes(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     sent: list[Any] = []
     hook = SimpleNamespace(pytest_report_from_serializable=lambda config, data: SimpleNamespace(probe_results=data))
@@ -185,9 +185,9 @@ def test_files_that_cannot_be_written_are_a_note(tmp_path: Path) -> None:
     line = lines_of([Result("d::a", "a", "forward", "", "cpu", "pass", "auto", "", "", 0.0, (), ())])
     item: Any = SimpleNamespace(share=1)
     cluster._ran(item, [line], {str(tmp_path / "file" / "a.pt"): b"x"}, "")
-    cluster._ran(item, [line], {str(tmp_path / "new" / "a.pt"): b"x"}, "")
+    cluster._ran(item, [line], {str(tmp_path / "new" / "a.pt"): b"x"}, "ran elsewhere")
     notes = [results_in(report.probe_results)[0].notes for report in sent]
-    assert notes == [(f"not saved: {tmp_path}/file/a.pt cannot be written (File exists)",), ()]
+    assert notes == [(f"not saved: {tmp_path}/file/a.pt cannot be written (File exists)",), ("ran elsewhere",)]
     assert (tmp_path / "new" / "a.pt").read_bytes() == b"x"
 
 

@@ -108,12 +108,6 @@ def pytest_probe_inputs(case, arguments):
     assert "death 2 of this case" in verdicts[1].reason
 
 
-def test_a_process_that_cannot_start_says_why(tmp_path: Path, dump: Path) -> None:
-    (tmp_path / "conftest.py").write_text("import nothing_of_this_name\n")
-    with pytest.raises(RuntimeError, match=r"between cases: [^$]*nothing_of_this_name"):
-        said(start(tmp_path, [dump], RELU))
-
-
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
@@ -142,15 +136,11 @@ def test_a_node_of_another_version_is_named_before_anything_is_read(monkeypatch:
         run_shard({**versions(), "no-such-package": "2"}, b"", (), *PLACE, lambda messages: None)
 
 
-def test_a_dump_of_the_same_size_is_another(tmp_path: Path, dump: Path) -> None:
-    begins = start(tmp_path, [dump], RELU)
-    dump.write_text(dump.read_text().replace("relu", "gelu"))
-    with pytest.raises(RuntimeError, match="node node has another file there"):
-        said(begins)
-
-
-def test_tensors_of_another_size_are_others(tmp_path: Path, dump: Path) -> None:
+def test_a_dump_of_the_same_size_and_tensors_of_another_size_are_others(tmp_path: Path, dump: Path) -> None:
     """What a run may write into their folder is none of them."""
+    before = content_of(str(dump))
+    dump.write_text(dump.read_text().replace("relu", "gelu"))
+    assert content_of(str(dump)) != before
     folder = tmp_path / "tensors"
     folder.mkdir()
     (folder / "a.npy").write_bytes(b"12")
@@ -182,14 +172,16 @@ def test_items_that_are_not_there_end_the_shard(tmp_path: Path, dump: Path) -> N
     assert names(found) == [Described, RELU]
 
 
-def test_a_process_that_never_starts_refuses_the_node(tmp_path: Path, dump: Path) -> None:
-    """Of a shard that only describes the device, too: no other one is tried here."""
+@pytest.mark.parametrize(("items", "words"), [((), ""), ((RELU,), "between cases: ")])
+def test_a_process_that_never_starts_says_why(tmp_path: Path, dump: Path, items: tuple[str, ...], words: str) -> None:
+    """Of a shard that only describes the device the node is refused: no other one is tried here."""
     (tmp_path / "conftest.py").write_text("import nothing_of_this_name\n")
     found: list[Message] = []
-    with pytest.raises(RuntimeError, match="nothing_of_this_name"):
-        run(start(tmp_path, [dump]), found.extend)
-    assert isinstance(found[-1], Described)
-    assert "nothing_of_this_name" in found[-1].trouble
+    with pytest.raises(RuntimeError, match=f"{words}[^$]*nothing_of_this_name"):
+        run(start(tmp_path, [dump], *items), found.extend)
+    if not items:
+        assert isinstance(found[-1], Described)
+        assert "nothing_of_this_name" in found[-1].trouble
 
 
 def test_a_batch_ends_at_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

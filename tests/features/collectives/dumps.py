@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name
+from tests.acceptance.conftest import tensor
 
 # One rank's call: the function, what it is given (tensors, or other arguments as JSON), and what it gave.
 Call = tuple[str, Sequence[Any], Mapping[str, Any], Sequence[AnyArray] | None]
@@ -41,14 +42,8 @@ class _Rank:
                 "output": [None] if outputs is None else [self._tree(each) for each in outputs],
                 "probe": {"collective": facts},
             }
-        header: dict[str, Any] = {
-            "task": "tensor",
-            "level": "L1",
-            "framework": "pytorch",
-            "dump_data_dir": None,
-            "probe": {},
-        }
-        (self._folder / "dump.json").write_text(json.dumps({**header, "data": data}))
+        header = {"task": "tensor", "level": "L1", "framework": "pytorch", "dump_data_dir": None}
+        (self._folder / "dump.json").write_text(json.dumps({**header, "probe": {}, "data": data}))
 
     def _tree(self, value: Any) -> Any:
         if isinstance(value, list):
@@ -57,18 +52,8 @@ class _Rank:
             name = f"tensor{self._files}.npy"
             self._files += 1
             np.save(self._folder / "dump_tensor_data" / name, value)
-            shape, dtype = list(value.shape), f"torch.{dtype_name(value.dtype)}"
-            return {
-                "type": "torch.Tensor",
-                "dtype": dtype,
-                "shape": shape,
-                "requires_grad": False,
-                "data_name": name,
-                "Max": 1.0,
-                "Min": -1.0,
-                "Mean": 0.0,
-                "Norm": 1.0,
-            }
+            entry = tensor(*value.shape, dtype=dtype_name(value.dtype), requires_grad=False)
+            return {**entry, "data_name": name}
         if isinstance(value, (bool, int, str)):
             return {"type": type(value).__name__, "value": value}
         return value

@@ -16,53 +16,21 @@ from torch.nn.parallel import DistributedDataParallel
 
 from pytest_probe import PrecisionDebugger
 from tests.support import forks
+from tests.support.two_sides import Gpt
 
 ROOT = Path(__file__).parents[3]
-WIDTH, HEADS, WORDS, LENGTH = 32, 4, 64, 8
-
-
-class Block(nn.Module):
-    def __init__(self, parts: int) -> None:
-        super().__init__()
-        self.heads = HEADS // parts
-        self.norm, self.other = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.q, self.k, self.v, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
-        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.norm(x)
-        q, k, v = (
-            part(y).view(*x.shape[:2], self.heads, WIDTH // HEADS).transpose(1, 2) for part in (self.q, self.k, self.v)
-        )
-        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(y.transpose(1, 2).flatten(2))
-        return x + self.down(functional.gelu(self.up(self.other(x))))
-
-
-class GPT(nn.Module):
-    def __init__(self, parts: int = 1) -> None:
-        super().__init__()
-        self.words = nn.Embedding(WORDS, WIDTH)
-        self.blocks = nn.ModuleList(Block(parts) for _ in range(2))
-        self.head = nn.Linear(WIDTH, WORDS)
-
-    def forward(self, words: torch.Tensor) -> torch.Tensor:
-        x = self.words(words)
-        for block in self.blocks:
-            x = block(x)
-        return self.head(x)
+WORDS, LENGTH = 11, 8
 
 
 def made(kind: str, ranks: int, dtype: torch.dtype) -> nn.Module:
     torch.manual_seed(0)
+    model = Gpt(2, fused=False, sdpa=True).to(dtype)
     if kind == "tensor":
-        model = GPT(ranks).to(dtype)
         mesh = init_device_mesh("cpu", (ranks,))
-        columns = {name: ColwiseParallel() for name in ("q", "k", "v", "up")}
+        columns = {name: ColwiseParallel() for name in ("q_proj", "k_proj", "v_proj", "up")}
         for block in model.blocks:
             parallelize_module(block, mesh, {**columns, "out": RowwiseParallel(), "down": RowwiseParallel()})
         return model
-    model = GPT().to(dtype)
     if kind == "data":
         return DistributedDataParallel(model)
     for part in (*model.blocks, model):

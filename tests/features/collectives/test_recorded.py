@@ -135,41 +135,37 @@ class Scenario(Struct, frozen=True):
 SCENARIOS: dict[str, Scenario] = {}
 
 
+def made(
+    name: str, calls: Any, failed: int = 0, passed: int = 0, skipped: int = 0, words: str = "", **known: Any
+) -> None:
+    SCENARIOS[name] = Scenario(partial(write, ranks=calls, **known), failed, passed, skipped, words)
+
+
 def faults() -> None:
     """A fault is an error that says which."""
-    given = inputs()
-    for fault, failed, words in (
+    given, two = inputs(), inputs(ranks=2)
+    words = "results differ: rank 3 of 4 has other bits than ranks 0 to 2 in 1 of 64 elements, the first is 5:*"
+    for fault, failed, told in (
         (missing, 4, "the contribution of rank 2 is missing; noise ratio *"),
         (twice, 4, "the contribution of rank 1 counts twice; noise ratio *"),
         (stale, 1, "it is what rank 2 sent: the result has not come*"),
-        (
-            flipped,
-            1,
-            "results differ: rank 3 of 4 has other bits than ranks 0 to 2 in 1 of 64 elements, the first is 5:*",
-        ),
+        (flipped, 1, words),
         (narrow, 4, "as if it was reduced in bfloat16, and not in float32; noise ratio *"),
         (divided, 4, "divided by 4, and not by 1; noise ratio *"),
     ):
-        calls = all_reduce(given, fault(given))
-        SCENARIOS[fault.__name__] = Scenario(partial(write, ranks=calls), failed, RANKS - failed, words=words)
+        made(fault.__name__, all_reduce(given, fault(given)), failed, RANKS - failed, words=told)
     wrong = all_reduce(given, [ring(given) / np.float32(8)] * RANKS, "AVG")
-    words = "divided by 8, and not by 4; noise ratio*"
-    SCENARIOS["a mean divided by another number"] = Scenario(partial(write, ranks=wrong), RANKS, words=words)
-    two = inputs(ranks=2)
+    made("a mean divided by another number", wrong, RANKS, words="divided by 8, and not by 4; noise ratio*")
     one = ring(two).copy()
     one.view(np.uint32)[3] ^= 1
     words = "results differ: rank 0 of 2 has other bits than rank 1 in 1 of 64*"
-    calls = all_reduce(two, [one, ring(two)])
-    SCENARIOS["a flipped bit of two ranks"] = Scenario(partial(write, ranks=calls), 1, 1, words=words)
+    made("a flipped bit of two ranks", all_reduce(two, [one, ring(two)]), 1, 1, words=words)
     words = "in the place of rank 1 is what rank 2 sent; in the place of rank 2 is what rank 1 sent*"
-    calls = gathered(given, [0, 2, 1, 3])
-    SCENARIOS["an all-gather in another order"] = Scenario(partial(write, ranks=calls), RANKS, words=words)
-    short = [two[0], two[1][:32]]
-    words, calls = "ranks disagree on sizes: rank 0 has 64, rank 1 32*", all_reduce(short, [two[0], short[1]])
-    SCENARIOS["other sizes"] = Scenario(partial(write, ranks=calls), 2, words=words)
-    other = [two[0], two[1].astype(np.float64)]
+    made("an all-gather in another order", gathered(given, [0, 2, 1, 3]), RANKS, words=words)
+    short, other = [two[0], two[1][:32]], [two[0], two[1].astype(np.float64)]
+    made("other sizes", all_reduce(short, short), 2, words="ranks disagree on sizes: rank 0 has 64, rank 1 32*")
     words = "ranks disagree on dtype: rank 0 has float32, rank 1 float64*"
-    SCENARIOS["other dtypes"] = Scenario(partial(write, ranks=all_reduce(other, other)), 2, words=words)
+    made("other dtypes", all_reduce(other, other), 2, words=words)
 
 
 def right() -> None:
@@ -179,11 +175,10 @@ def right() -> None:
         exact = round_to(ring([each.astype(np.float32) for each in given]), numpy_dtype(dtype))
         tree = np.add(np.add(given[0], given[1]), np.add(given[2], given[3]))
         for name, one in (("a ring", ring(given)), ("a tree", tree), ("float32 inside", exact)):
-            calls = all_reduce(given, [one] * RANKS)
-            SCENARIOS[f"{name} in {dtype}"] = Scenario(partial(write, ranks=calls), passed=RANKS)
-    none = np.empty(0, np.float32)
-    SCENARIOS["nothing"] = Scenario(partial(write, ranks=all_reduce([none] * 2, [none] * 2)), passed=2)
-    SCENARIOS["an all-gather"] = Scenario(partial(write, ranks=gathered(inputs(), range(RANKS))), passed=RANKS)
+            made(f"{name} in {dtype}", all_reduce(given, [one] * RANKS), passed=RANKS)
+    none = [np.empty(0, np.float32)] * 2
+    made("nothing", all_reduce(none, none), passed=2)
+    made("an all-gather", gathered(inputs(), range(RANKS)), passed=RANKS)
     given, calls = inputs(), []
     for rank, one in enumerate(given):  # ranks 0 and 2 reduce among themselves, and so do 1 and 3
         ranks = [rank % 2, rank % 2 + 2]
@@ -196,18 +191,18 @@ def right() -> None:
 
 def earlier() -> None:
     """The result of an earlier call is named, and one of an earlier step; zeros that come again are none."""
-    given, words = (inputs(), [each[::-1].copy() for each in inputs()]), {"op": op("SUM")}
-    for kind, options in (("all_reduce", words), ("broadcast", {"src": 0})):
+    given = (inputs(), [each[::-1].copy() for each in inputs()])
+    for kind, options in (("all_reduce", {"op": op("SUM")}), ("broadcast", {"src": 0})):
         was = [ring(each) if kind == "all_reduce" else each[0] for each in given]
         calls: list[list[Call]] = [
             [(kind, [given[call][rank]], options, [was[0 if rank == 2 else call]]) for call in (0, 1)]
             for rank in range(RANKS)
         ]
         named = f"it is the result of Distributed.{kind}.0, an earlier call; *"
-        SCENARIOS[f"an earlier {kind}"] = Scenario(partial(write, ranks=calls), 1, 2 * RANKS - 1, words=named)
+        made(f"an earlier {kind}", calls, 1, 2 * RANKS - 1, words=named)
     zeros = [np.zeros(64, np.float32)] * RANKS
     both = [[*before, *now] for before, now in zip(all_reduce(zeros, zeros), all_reduce(given[0], zeros), strict=True)]
-    SCENARIOS["zeros again"] = Scenario(partial(write, ranks=both), RANKS, RANKS)
+    made("zeros again", both, RANKS, RANKS)
 
     def steps(folder: Path) -> None:
         sums = [ring(each) for each in given]
@@ -219,71 +214,64 @@ def earlier() -> None:
     SCENARIOS["an earlier step"] = Scenario(steps, 1, 2 * RANKS - 1, words=named)
 
 
-def waiting() -> None:
-    """A call that was never waited for is an error; where nobody knows, a skip."""
-    calls: list[list[Call]] = [[("all_reduce", [one], {"op": op("SUM")}, None)] for one in inputs()]
-    words = "all_reduce was never waited for*"
-    SCENARIOS["never waited for"] = Scenario(lambda folder: write(folder, calls, waited=False), RANKS, words=words)
-    SCENARIOS["perhaps waited for"] = Scenario(lambda folder: write(folder, calls, waited=None), skipped=RANKS)
-
-
 def incomplete() -> None:
-    """What is not in the dump is a skip that says so."""
+    """What is not in the dump is a skip that says so; a call that was never waited for is an error."""
+    calls: list[list[Call]] = [[("all_reduce", [one], {"op": op("SUM")}, None)] for one in inputs()]
+    made("never waited for", calls, RANKS, words="all_reduce was never waited for*", waited=False)
+    made("perhaps waited for", calls, skipped=RANKS, waited=None)
     given, two = inputs(), inputs(ranks=2)
     whole, pair = all_reduce(given, [ring(given)] * RANKS), all_reduce(two, [ring(two)] * 2)
 
-    def without_ranks(folder: Path) -> None:
-        write(folder, whole)
-        for rank in (1, 2):
-            shutil.rmtree(folder / "step0" / f"rank{rank}")
+    def without(*names: str, calls: Sequence[Sequence[Call]]) -> Callable[[Path], None]:
+        def make(folder: Path) -> None:
+            write(folder, calls)
+            for path in (folder / "step0" / name for name in names):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+        return make
 
     words = "of the group of ranks 0 to 3 the dump of 1, 2 is missing; give the dumps of all*"
-    SCENARIOS["two of four ranks"] = Scenario(without_ranks, skipped=2, words=words)
-    SCENARIOS["another group"] = Scenario(lambda folder: write(folder, pair, group=[6, 7]), skipped=2)
+    SCENARIOS["two of four ranks"] = Scenario(without("rank1", "rank2", calls=whole), skipped=2, words=words)
+    file = "rank1/dump_tensor_data/tensor0.npy"
+    SCENARIOS["no file"] = Scenario(without(file, calls=pair), skipped=2, words="found no file 'tensor0.npy'*")
+    made("another group", pair, skipped=2, group=[6, 7])
     calls = [pair[0], pair[1] * 2]
     calls = [[*one, *more] for one, more in zip(calls, moved()["broadcast"], strict=True)]
     words = "other numbers of calls of all_reduce: rank 0 1, rank 1 2*"
-    SCENARIOS["other numbers of calls"] = Scenario(partial(write, ranks=calls), passed=2, skipped=3, words=words)
-
-    def without_a_file(folder: Path) -> None:
-        write(folder, pair)
-        (folder / "step0" / "rank1" / "dump_tensor_data" / "tensor0.npy").unlink()
-
-    SCENARIOS["no file"] = Scenario(without_a_file, skipped=2, words="found no file 'tensor0.npy'*")
+    made("other numbers of calls", calls, passed=2, skipped=3, words=words)
 
 
 def ways() -> None:
     """Each way of moving data passes, and one wrong bit fails."""
     for name, calls in moved().items():
         receivers = RECEIVERS.get(name, 2)
-        SCENARIOS[name] = Scenario(partial(write, ranks=calls), passed=receivers, skipped=2 - receivers)
+        made(name, calls, passed=receivers, skipped=2 - receivers)
         wrong = [list(each) for each in calls]
         rank = next(rank for rank in (1, 0) if calls[rank][0][3] is not None)
         outputs = [each.copy() for each in calls[rank][0][3] or ()]
         outputs[-1].view(np.uint32)[-1] ^= 1 << 30
         wrong[rank][0] = (*calls[rank][0][:3], outputs)
-        SCENARIOS[f"{name} with a wrong bit"] = Scenario(partial(write, ranks=wrong), 1, receivers - 1, 2 - receivers)
+        made(f"{name} with a wrong bit", wrong, 1, receivers - 1, 2 - receivers)
 
 
 def of_msprobe() -> None:
     """A dump of msprobe's is judged, with the group among its arguments and without it."""
     given = inputs()
     group = {"group": {"type": "torch.ProcessGroup", "group_ranks": list(range(RANKS)), "group_id": "d1e3ae3e"}}
-    for has_group in (True, False):
-        kwargs: dict[str, Any] = {"op": op("SUM"), **(group if has_group else {})}
-        for name, results in (("right", [ring(given)] * RANKS), ("wrong", missing(given))):
+    for name, results, failed in (("right", [ring(given)] * RANKS, 0), ("wrong", missing(given), RANKS)):
+        for among, more in (("with", group), ("without", {})):
             calls: list[list[Call]] = [
-                [("all_reduce", [one], kwargs, [got])] for one, got in zip(given, results, strict=True)
+                [("all_reduce", [one], {"op": op("SUM"), **more}, [got])]
+                for one, got in zip(given, results, strict=True)
             ]
-            failed = RANKS if name == "wrong" else 0
-            SCENARIOS[f"of msprobe, {name}, {'with' if has_group else 'without'} its group"] = Scenario(
+            SCENARIOS[f"of msprobe, {name}, {among} its group"] = Scenario(
                 partial(lambda folder, calls: without_what_our_capture_knows(write(folder, calls)), calls=calls),
                 failed,
                 RANKS - failed,
             )
 
 
-for kind in (faults, right, earlier, waiting, incomplete, ways, of_msprobe):
+for kind in (faults, right, earlier, incomplete, ways, of_msprobe):
     kind()
 
 

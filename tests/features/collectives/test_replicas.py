@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 from pytest_probe.numerics.dtypes import AnyArray
+from tests.support.other_plugins import Ran
+from tests.support.running import ran
 
 Values = Mapping[str, AnyArray]
 
 
 def write(
-    folder: Path, values: Callable[[int, int], Values], *, steps: int = 3, ranks: int = 4, data: bool = True
+    folder: Path, *, values: Callable[[int, int], Values], steps: int = 3, ranks: int = 4, data: bool = True
 ) -> Path:
     """Dumps of a module, "layer3", whose parameters are values(step, rank)."""
     for step in range(steps):
@@ -72,51 +74,49 @@ def two_by_two_drifting(step: int, rank: int) -> Values:
     return {"weight": weight(step, rank % 2 + 5 * (step == 2 and rank == 3))}
 
 
-@pytest.mark.parametrize("data", [True, False])
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        (drifting, "replicas differ: layer3.weight, rank 2 of 4, first step 2"),
-        (corrupt_from_the_start, "replicas differ: layer3.weight, rank 1 of 4, first step 0"),
-        (two_by_two_drifting, "replicas differ: layer3.weight, ranks 1, 3 of 4, first step 2"),
-    ],
-)
-def test_replicas_that_differ_are_an_error(
-    pytester: pytest.Pytester, tmp_path: Path, values: Callable[[int, int], Values], words: str, data: bool
-) -> None:
-    dump = write(tmp_path / "dump", values, data=data)
-    result = pytester.runpytest_inprocess(f"--probe-dump={dump}", "--probe-device=recorded", "-k", "replicas")
-    assert result.parseoutcomes()["failed"] == 1
-    assert fnmatchcase(" ".join(" ".join(result.outlines).split()), f"*{words}*")
-
-
-@pytest.mark.parametrize(("values", "passed"), [(alike, 1), (spread, 0), (two_by_two, 1)])
-def test_what_is_held_alike_or_spread_is_no_error(
-    pytester: pytest.Pytester, tmp_path: Path, values: Callable[[int, int], Values], passed: int
-) -> None:
-    dump = write(tmp_path / "dump", values)
-    result = pytester.runpytest_inprocess(f"--probe-dump={dump}", "--probe-device=recorded", "-k", "replicas")
-    assert (result.parseoutcomes().get("passed", 0), result.parseoutcomes().get("failed", 0)) == (passed, 0)
-
-
-def test_one_rank_alone_is_asked_nothing(pytester: pytest.Pytester, tmp_path: Path) -> None:
-    dump = write(tmp_path / "dump", alike, ranks=1)
-    result = pytester.runpytest_inprocess(f"--probe-dump={dump}", "--probe-device=recorded", "-k", "replicas")
-    assert "passed" not in result.parseoutcomes()
-
-
-def test_named_tensors_of_ranks_are_compared_as_well(pytester: pytest.Pytester, tmp_path: Path) -> None:
+def named(folder: Path) -> Path:
     """Gradients behind the reduction, as a hook of the program's own saves them."""
     torch = pytest.importorskip("torch")
     for step in range(2):
         for rank in range(4):
-            folder = tmp_path / "dump" / f"step{step}" / f"rank{rank}"
-            folder.mkdir(parents=True)
+            place = folder / f"step{step}" / f"rank{rank}"
+            place.mkdir(parents=True)
             gradient = torch.from_numpy(weight(step, salt=int(rank == 3 and step == 1)))
-            torch.save({"layer3.weight": gradient, "own": torch.from_numpy(weight(step, rank))}, folder / "grads.pt")
-    result = pytester.runpytest_inprocess(
-        f"--probe-dump={tmp_path / 'dump'}", "--probe-device=recorded", "-k", "replicas"
-    )
-    assert result.parseoutcomes()["failed"] == 1
-    said = " ".join(" ".join(result.outlines).split())
-    assert fnmatchcase(said, "*replicas differ: layer3.weight, rank 3 of 4, first step 1*")
+            torch.save({"layer3.weight": gradient, "own": torch.from_numpy(weight(step, rank))}, place / "grads.pt")
+    return folder
+
+
+# What is written, how many parameters pass, and what is said of the one that differs.
+SCENARIOS: dict[str, tuple[Callable[[Path], Path], int, str]] = {
+    "drifting": (partial(write, values=drifting), 0, "layer3.weight, rank 2 of 4, first step 2"),
+    "statistics": (partial(write, values=drifting, data=False), 0, "layer3.weight, rank 2 of 4, first step 2"),
+    "corrupt": (partial(write, values=corrupt_from_the_start), 0, "layer3.weight, rank 1 of 4, first step 0"),
+    "drifting parts": (
+        partial(write, values=two_by_two_drifting),
+        0,
+        "layer3.weight, ranks 1, 3 of 4, first step 2",
+    ),
+    "named": (named, 0, "layer3.weight, rank 3 of 4, first step 1"),
+    "alike": (partial(write, values=alike), 1, ""),
+    "spread": (partial(write, values=spread), 0, ""),
+    "two by two": (partial(write, values=two_by_two), 1, ""),
+    "one rank": (partial(write, values=alike, ranks=1), 0, ""),
+}
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """One run of all dumps: each folder is a run of its own."""
+    folder = tmp_path_factory.mktemp("replicas")
+    dumps = [f"--probe-dump={make(folder / name).name}" for name, (make, _, _) in SCENARIOS.items()]
+    return ran(folder, *dumps, "--probe-device=recorded", "-k", "replicas", "--probe-out=out")
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_replicas_that_differ_are_an_error_and_no_others(judged: Ran, name: str) -> None:
+    _, passed, words = SCENARIOS[name]
+    label = "grads.pt" if name == "named" else f"{name}/"
+    rows = [row for row in judged.rows if label in row["id"]]
+    wrong = [row["reason"] for row in rows if row["verdict"] == "error"]
+    assert wrong == ([f"replicas differ: {words}"] if words else [])
+    assert sum(row["verdict"] == "pass" for row in rows) == passed

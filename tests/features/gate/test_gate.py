@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import DumpMaker, forward, tensor, written
-from tests.support.running import ran, refusal
+from tests.support.running import by_case, ran, refusal
 
 X = tensor(40, 50)
 NAMES = ("exp", "sin", "tanh")
@@ -71,27 +70,13 @@ def baseline(pytester: pytest.Pytester, updated: Path, monkeypatch: pytest.Monke
         monkeypatch.delenv(name, raising=False)
 
 
-def git(*words: str) -> None:
-    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
-    subprocess.run(["git", *identity, *words], check=True, capture_output=True)
-
-
-def test_an_operator_that_gets_worse_by_a_commit(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    kernels = pytester.makepyfile(kernels="import torch\n\ndef exp(x):\n    return torch.exp(x)\n")
-    pytester.makeconftest("def pytest_probe_register(registry):\n    import kernels\n\n"
-                          "    registry.calls['Torch.exp'] = lambda x: kernels.exp(x)\n")  # fmt: skip
-    pytester.syspathinsert()
-    make_dump(data=DATA)
-    model = pytester.makepyfile(model="import torch\n\ndef forward(x):\n    return torch.exp(x)\n")
-    frame = f"File {model}, line 4, in forward, \n return torch.exp(x)"
+@pytest.mark.usefixtures("baseline")
+def test_an_operator_that_gets_worse_and_is_right_again(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = "File model.py, line 4, in forward, \n return torch.exp(x)"
     (pytester.path / "stack.json").write_text(json.dumps({"Torch.exp.0.forward": [frame]}))
-    run(pytester, BASELINE, UPDATE).assert_outcomes(passed=3)
-    git("init", "-q")
-    git("add", "kernels.py", "conftest.py", "model.py", "dump.json", "stack.json", "base.jsonl")
-    git("commit", "-qm", "right")
-
-    kernels.write_text("import torch\n\ndef exp(x):\n    half = torch.exp(x / 2)\n    return half * half\n")
-    git("commit", "-qam", "faster")
+    monkeypatch.setenv("ERROR", "1")
     result = run(pytester, BASELINE)
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(
@@ -107,7 +92,7 @@ def test_an_operator_that_gets_worse_by_a_commit(pytester: pytest.Pytester, make
         ]
     )
     run(pytester, BASELINE, UPDATE).stdout.fnmatch_lines(["baseline base.jsonl: 3 cases, 1 rewritten"])
-    git("checkout", "-q", "HEAD~", "--", "kernels.py")
+    monkeypatch.delenv("ERROR")
     result = run(pytester, BASELINE)
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["gate: 2 as before, 1 better (base.jsonl)", "better:", "*Torch.exp.0.forward"])
@@ -115,16 +100,14 @@ def test_an_operator_that_gets_worse_by_a_commit(pytester: pytest.Pytester, make
 
 @pytest.mark.usefixtures("baseline")
 def test_only_the_case_that_got_worse_fails(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A baseline that is read-only is found before a run that would write it, and compared by one that would not."""
+    """The ini file names a baseline, and one that is read-only is compared."""
+    pytester.makeini("[pytest]\nprobe_dump = dump.json\nprobe_baseline = base.jsonl\n")
     monkeypatch.setenv("ERROR", "1")
     os.chmod("base.jsonl", 0o444)
-    said = refusal(pytester, DUMP, BASELINE, UPDATE)
-    said.fnmatch_lines(["--probe-baseline: *base.jsonl' cannot be used; it is read-only, and *"])
-    result = run(pytester, BASELINE, "-n1", "--junitxml=junit.xml", "--probe-out=out")
+    result = pytester.runpytest("--junitxml=junit.xml", "--probe-out=out")
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["3 cases, 3 pass", "gate: 1 worse, 2 as before (base.jsonl)"])
-    results = [json.loads(line) for line in Path("out/results.jsonl").read_text().splitlines()]
-    found = {result["api"]: result["gate"]["change"] for result in results}
+    found = {row["api"]: row["gate"]["change"] for row in by_case().values()}
     assert found == {"Torch.exp": "worse", "Torch.sin": "same", "Torch.tanh": "same"}
     junit = Path("junit.xml").read_text()
     assert 'name="probe.gate" value="worse"' in junit
@@ -132,7 +115,9 @@ def test_only_the_case_that_got_worse_fails(pytester: pytest.Pytester, monkeypat
 
 
 @pytest.mark.usefixtures("baseline")
-def test_what_rounding_explains_passes(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_rounding_explains_passes_and_other_bits_fail_where_they_count(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where editors and merges have changed the file's ends of lines and their order."""
     header, *cases = Path("base.jsonl").read_bytes().splitlines()
     Path("base.jsonl").write_bytes(b"\r\n".join([b"\xef\xbb\xbf" + header, *reversed(cases), b"", b""]))
@@ -140,11 +125,6 @@ def test_what_rounding_explains_passes(pytester: pytest.Pytester, monkeypatch: p
     result = run(pytester, BASELINE)
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["gate: 3 as before (base.jsonl)", "bits: 2 of 3 outputs as before"])
-
-
-@pytest.mark.usefixtures("baseline")
-def test_other_bits_fail_where_they_count(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ERROR", "0.3")
     result = run(pytester, BASELINE, "--probe-strict")
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(
@@ -155,27 +135,23 @@ def test_other_bits_fail_where_they_count(pytester: pytest.Pytester, monkeypatch
             "gate: 1 with other bits, 2 as before *",
         ]
     )
+    # Those of other inputs, or of another device, are not compared.
+    before = Path("dump.json").read_text()
+    written(Path("dump.json"), {**DATA, "Torch.cos.0.forward": forward(X, output=X)})
+    run(pytester, BASELINE, "--probe-strict").assert_outcomes(passed=4)
+    Path("dump.json").write_text(before)
     # Lines whose metrics did not move stay, unless bits are what the gate is for.
     run(pytester, BASELINE, UPDATE).stdout.fnmatch_lines(["baseline base.jsonl: 3 cases, none moved"])
     updated = run(pytester, BASELINE, UPDATE, "--probe-strict")
     updated.stdout.fnmatch_lines(["baseline base.jsonl: 3 cases, 1 rewritten"])
-    run(pytester, BASELINE, "--probe-strict").assert_outcomes(passed=3)
-
-
-@pytest.mark.usefixtures("baseline")
-def test_bits_of_another_device_or_other_inputs_are_not_compared(
-    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ERROR", "0.3")
-    before = Path("base.jsonl").read_text()
+    monkeypatch.delenv("ERROR")
+    run(pytester, BASELINE, "--probe-strict").assert_outcomes(passed=2, failed=1)
     change(lambda found: found[0]["devices"][0].update(hardware="another processor"))
     result = run(pytester, BASELINE, "--probe-strict")
     result.assert_outcomes(passed=3)
-    result.stdout.fnmatch_lines(["probe: ANOTHER ENVIRONMENT than the baseline's: hardware another processor (now*"])
+    words = "probe: ANOTHER ENVIRONMENT than the baseline's: hardware another processor (now*"
+    result.stdout.fnmatch_lines(["bits: not compared*", words])
     assert str(result.stdout).count("ANOTHER ENVIRONMENT") == 1
-    Path("base.jsonl").write_text(before)
-    make_dump(data={**DATA, "Torch.cos.0.forward": forward(X, output=X)})
-    run(pytester, BASELINE, "--probe-strict").assert_outcomes(passed=4)
 
 
 # What each operator's verdict was in the baseline, is now, and the outcome.
@@ -224,24 +200,16 @@ def test_a_change_of_verdict_decides_the_outcome(
         assert result.ret == int("failed" in outcome)
 
 
-def test_a_known_failure_fails_where_it_gets_worse(
-    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_dump(data=DATA)
-    pytester.makeconftest(CONFTEST)
+@pytest.mark.usefixtures("baseline")
+def test_a_known_failure_fails_where_it_gets_worse(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("base.jsonl").unlink()
     monkeypatch.setenv("ERROR", "3000")
     run(pytester, BASELINE, UPDATE).assert_outcomes(passed=2, failed=1)
-    result = run(pytester, BASELINE, "-rx")
+    result = run(pytester, BASELINE, UPDATE, "-rx")
     result.assert_outcomes(passed=2, xfailed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "XFAIL *Torch.exp.0.forward - known failure*",
-            "3 cases, 2 pass, 1 error",
-            "gate: 2 as before, 1 known to fail *",
-        ]
-    )
+    words = ["XFAIL *Torch.exp.0.forward - known failure*", "3 cases, 2 pass, 1 error"]
+    result.stdout.fnmatch_lines([*words, "gate: 2 as before, 1 known to fail *"])
     assert result.ret == 0
-    run(pytester, BASELINE, UPDATE).assert_outcomes(passed=2, xfailed=1)
     monkeypatch.setenv("ERROR", "9000")
     result = run(pytester, BASELINE)
     result.assert_outcomes(passed=2, failed=1)
@@ -257,23 +225,21 @@ def test_cases_that_come_go_and_change(pytester: pytest.Pytester, make_dump: Dum
         "Torch.cos.0.forward": forward(X, output=X),
     }
     make_dump(data=data)
-    result, strict = run(pytester, BASELINE), run(pytester, BASELINE, "--probe-strict", "-n1")
-    for each in (result, strict):
-        each.stdout.fnmatch_lines(
-            [
-                "gate: 1 as before, 1 new, 1 changed, not compared, 1 vanished (base.jsonl)",
-                "new:",
-                "  dump.json::Torch.cos.0.forward",
-                "changed, not compared:",
-                "  dump.json::Torch.exp.0.forward",
-                "*another call than the baseline's*",
-                "vanished, the dump has them no more:",
-                "  dump.json::Torch.tanh.0.forward",
-            ]
-        )
-    assert result.ret == 0
+    strict = run(pytester, BASELINE, "--probe-strict", "-n1")
+    strict.stdout.fnmatch_lines(
+        [
+            "gate: 1 as before, 1 new, 1 changed, not compared, 1 vanished (base.jsonl)",
+            "new:",
+            "  dump.json::Torch.cos.0.forward",
+            "changed, not compared:",
+            "  dump.json::Torch.exp.0.forward",
+            "*another call than the baseline's*",
+            "vanished, the dump has them no more:",
+            "  dump.json::Torch.tanh.0.forward",
+        ]
+    )
     strict.stdout.fnmatch_lines(["probe: 1 case of the baseline vanished, which --probe-strict does not allow"])
-    assert strict.ret == 1
+    assert (strict.ret, run(pytester, BASELINE).ret) == (1, 0)
     assert run(pytester, BASELINE, UPDATE, "-k", "cos", "-n1").ret == 0
     assert [*lines()] == [f"Torch.{name}.0.forward" for name in ("cos", "exp", "sin", "tanh")]
     assert run(pytester, BASELINE, UPDATE).ret == 0
@@ -281,19 +247,13 @@ def test_cases_that_come_go_and_change(pytester: pytest.Pytester, make_dump: Dum
 
 
 @pytest.mark.usefixtures("baseline")
-@pytest.mark.parametrize("workers", ["0", "1"])
-def test_an_update_rewrites_what_moved_alone(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: str
-) -> None:
+def test_an_update_rewrites_what_moved_alone(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     before = Path("base.jsonl").read_bytes()
     monkeypatch.setenv("ERROR", "1")
-    if workers == "0":  # a run that leaves it out leaves its line alone
-        assert run(pytester, BASELINE, UPDATE, "--probe-api=Torch.sin").ret == 0
-        assert Path("base.jsonl").read_bytes() == before
-    # Of other threads all lines are rewritten, so that the bits are those of one environment.
-    change(lambda found: found[0]["devices"][0].update(threads="1")) if workers == "1" else None
-    result = run(pytester, BASELINE, UPDATE, "-n", workers)
-    result.assert_outcomes(passed=3)
+    # A run that leaves it out leaves its line alone.
+    assert run(pytester, BASELINE, UPDATE, "--probe-api=Torch.sin").ret == 0
+    assert Path("base.jsonl").read_bytes() == before
+    run(pytester, BASELINE, UPDATE, "-n1").assert_outcomes(passed=3)
     old, new = before.decode().splitlines(), Path("base.jsonl").read_text().splitlines()
     assert [line for line in old[1:] if line not in new] == [line for line in old if "Torch.exp" in line]
     assert len(new) == len(old)
@@ -312,27 +272,14 @@ def test_an_update_elsewhere_is_of_all_cases(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.usefixtures("baseline")
-def test_what_others_write_meanwhile_stays(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytester.makeconftest(
-        CONFTEST
-        + """
-    from pathlib import Path
-
-    def pytest_runtest_teardown(item):
-        text = Path("base.jsonl").read_text()
-        Path("base.jsonl").write_text(text.replace("Torch.sin.0.forward", "Torch.other.0.forward"))
-    """
-    )
-    monkeypatch.setenv("ERROR", "1")
-    result = run(pytester, BASELINE, UPDATE)
-    result.assert_outcomes(passed=3)
-    assert [*lines()] == [f"Torch.{name}.0.forward" for name in ("exp", "other", "tanh")]
-
-
-@pytest.mark.usefixtures("baseline")
-def test_a_folder_that_takes_no_baseline_is_found_before_the_run(pytester: pytest.Pytester) -> None:
+def test_places_that_take_no_baseline_are_found_before_the_run(pytester: pytest.Pytester) -> None:
     said = refusal(pytester, DUMP, "--probe-baseline=base.jsonl/new/base.jsonl", UPDATE)
     said.fnmatch_lines(["--probe-baseline: *nothing can be written in *base.jsonl, and *"])
+    os.chmod("base.jsonl", 0o444)
+    said = refusal(pytester, DUMP, BASELINE, UPDATE)
+    said.fnmatch_lines(["--probe-baseline: *base.jsonl' cannot be used; it is read-only, and *"])
+    pytester.makeini("[pytest]\nprobe_dump = dump.json\nprobe_baseline_update = true\n")
+    refusal(pytester).fnmatch_lines(["probe_baseline_update in tox.ini: there is no such key; *"])
 
 
 def _twice(found: list[Any]) -> None:
@@ -350,62 +297,44 @@ def _twice(found: list[Any]) -> None:
         (lambda found: found[0].update(standard="msprobe"), "*it has standard msprobe, this run has standard auto*"),
         (lambda found: found[2].update(verdict="good"), "*base.jsonl:3: *Invalid enum value 'good'*"),
         (_twice, "*base.jsonl:5: *line 2 has the id dump.json::Torch.exp.0.forward as well*"),
+        ("<<<<<<< HEAD\n", "*base.jsonl:1: *JSON is malformed*"),
+        ("[1]\n", "*base.jsonl:1: *"),
+        ('{"schema": 1}\n', "*base.jsonl:1: *required field `seed`*"),
     ],
 )
 def test_a_baseline_that_cannot_be_used(pytester: pytest.Pytester, edit: Any, words: str) -> None:
-    change(edit)
+    if callable(edit):
+        change(edit)
+    else:
+        Path("base.jsonl").write_text(edit)
     for args in ((BASELINE,), (BASELINE, UPDATE)):
         refusal(pytester, DUMP, *args).fnmatch_lines([f"--probe-baseline: *base.jsonl*{words}"])
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (None, "*there is no such file; a run with --probe-baseline-update writes it"),
-        ("", "*it is empty"),
-        ("hello\n", "*base.jsonl:1: *JSON is malformed*"),
-        ("[1]\n", "*base.jsonl:1: *"),
-        ('{"id": "a"}\n', "*base.jsonl:1: *its first line has no schema"),
-        ("<<<<<<< HEAD\n", "*base.jsonl:1: *"),
-        ('{"schema": 1}\n', "*base.jsonl:1: *required field `seed`*"),
-    ],
-)
-def test_a_file_that_is_no_baseline_is_refused(
-    pytester: pytest.Pytester, make_dump: DumpMaker, content: str | None, words: str
-) -> None:
-    make_dump(data=DATA)
-    if content is not None:
-        Path("base.jsonl").write_text(content)
-    refusal(pytester, DUMP, BASELINE).fnmatch_lines([f"--probe-baseline: *base.jsonl*{words}"])
+@pytest.mark.usefixtures("baseline")
+def test_no_baseline_is_refused_where_it_is_read(pytester: pytest.Pytester) -> None:
+    Path("base.jsonl").write_text("")
+    refusal(pytester, DUMP, BASELINE).fnmatch_lines(["--probe-baseline: *base.jsonl*it is empty"])
+    Path("base.jsonl").unlink()
+    words = "*base.jsonl*there is no such file; a run with --probe-baseline-update writes it"
+    refusal(pytester, DUMP, BASELINE).fnmatch_lines([f"--probe-baseline: {words}"])
 
 
 @pytest.mark.usefixtures("baseline")
-def test_a_baseline_of_another_dump_compares_nothing(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_a_baseline_without_a_case_of_the_run_compares_nothing(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    """But a changed case that was selected alone is no mistake."""
     make_dump("other.json", data=DATA)
     result = pytester.runpytest("--probe-dump=other.json", BASELINE)
     result.stdout.fnmatch_lines(["probe: *base.jsonl has none of this run's cases*it is of dump.json*"])
     assert result.ret == 1
-
-
-@pytest.mark.usefixtures("baseline")
-@pytest.mark.parametrize(
-    "edit",
-    [
-        lambda found: [case.update(signature="another") for case in found[1:]],
-        lambda found: found.__delitem__(slice(1, None)),
-    ],
-)
-def test_a_baseline_that_has_no_case_as_it_is_now_compares_nothing(pytester: pytest.Pytester, edit: Any) -> None:
-    change(edit)
-    result = run(pytester, BASELINE)
-    result.stdout.fnmatch_lines(["probe: *base.jsonl has none of this run's cases as they are now, and nothing was *"])
-    assert result.ret == 1
-
-
-@pytest.mark.usefixtures("baseline")
-def test_a_changed_case_that_was_selected_alone_is_no_mistake(pytester: pytest.Pytester) -> None:
     change(lambda found: [case.update(signature="another") for case in found[1:]])
     assert run(pytester, BASELINE, "--probe-api=exp").ret == 0
+    for edit in (lambda found: None, lambda found: found.__delitem__(slice(1, None))):
+        change(edit)
+        result = run(pytester, BASELINE)
+        words = "probe: *base.jsonl has none of this run's cases as they are now, and nothing was *"
+        result.stdout.fnmatch_lines([words])
+        assert result.ret == 1
 
 
 @pytest.mark.usefixtures("baseline")
@@ -480,57 +409,23 @@ def test_outputs_without_one_right_number(pytester: pytest.Pytester, make_dump: 
 
 
 TEST = """
-    import os
     import torch
-
-    def my_exp(x):
-        noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
-        return (torch.exp(x.double()) * (1 + float(os.environ["ERROR"]) * 2**-24 * noise)).to(x.dtype)
+    from conftest import worse
 
     def test_exp(probe):
-        probe.check(my_exp, reference=torch.exp, inputs=[probe.tensor((40, 50))])
+        probe.check(ERROR, reference=torch.exp, inputs=[probe.tensor((40, 50))])
 """
 
 
-def test_checks_of_tests_are_compared(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytester.makepyfile(test_mine=TEST)
-    monkeypatch.setenv("ERROR", "0")
-    pytester.runpytest(BASELINE, UPDATE).assert_outcomes(passed=1)
-    monkeypatch.setenv("ERROR", "1")
-    result = pytester.runpytest(BASELINE)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["*my_exp.0.forward*: pass, worse than the baseline", "*relative RMSE*worse", "*worse: * times the*"]
-    )
-
-
 @pytest.mark.usefixtures("baseline")
-def test_the_ini_file_names_it(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytester.makeini("[pytest]\nprobe_dump = dump.json\nprobe_baseline = base.jsonl\n")
-    monkeypatch.setenv("ERROR", "1")
-    pytester.runpytest().assert_outcomes(passed=2, failed=1)
-    pytester.makeini("[pytest]\nprobe_dump = dump.json\nprobe_baseline_update = true\n")
-    refusal(pytester).fnmatch_lines(["probe_baseline_update in tox.ini: there is no such key; *"])
-
-
-def test_a_device_of_the_projects_own(
-    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_dump(data=DATA)
-    registered = "    def pytest_probe_register(registry):\n"
-    device = "        from tests.support.devices import Emulated\n\n        registry.devices['other'] = Emulated\n"
-    pytester.makeconftest(CONFTEST.replace(registered, registered + device))
-    on_other = (BASELINE, "--probe-device=other", "--probe-dtype=recorded,bfloat16")
-    run(pytester, *on_other, UPDATE).assert_outcomes(passed=6)
-    result = run(pytester, *on_other)
-    result.stdout.fnmatch_lines(["gate: 6 as before (base.jsonl)", "bits: 6 of 6 outputs as before"])
-    monkeypatch.setenv("ERROR", "1")
-    result = run(pytester, *on_other)
-    result.stdout.fnmatch_lines(["gate: 1 worse, 5 as before (base.jsonl)"])
-    monkeypatch.delenv("ERROR")
-    result = run(pytester, BASELINE, "--probe-strict")
-    result.assert_outcomes(passed=3)
-    result.stdout.fnmatch_lines(["bits: not compared*", "probe: ANOTHER ENVIRONMENT *: device * (now cpu)*"])
+def test_checks_of_tests_are_compared(pytester: pytest.Pytester) -> None:
+    for error, outcome in ((0, {"passed": 1}), (1, {"failed": 1})):
+        pytester.makepyfile(test_mine=TEST.replace("ERROR", f"lambda x: worse(x, {error})"))
+        result = pytester.runpytest("test_mine.py", "--probe-baseline=mine.jsonl", *[UPDATE] * (not error))
+        result.assert_outcomes(**outcome)
+    result.stdout.fnmatch_lines(
+        ["*lambda*.0.forward*: pass, worse than the baseline", "*relative RMSE*worse", "*worse: * times the*"]
+    )
 
 
 @pytest.mark.usefixtures("baseline")
@@ -540,8 +435,7 @@ def test_the_death_of_a_worker_leaves_the_baseline(pytester: pytest.Pytester, mo
         CONFTEST.replace("right = ", 'os._exit(1) if os.environ.get("ERROR") else None\n        right = ')
     )
     monkeypatch.setenv("ERROR", "1")
-    for args in ((BASELINE,), (BASELINE, UPDATE)):
-        result = run(pytester, *args, "-n", "1")
-        result.stdout.fnmatch_lines(["gate: 2 as before (base.jsonl)"])
-        assert result.ret == 1
+    result = run(pytester, BASELINE, UPDATE, "-n1")
+    result.stdout.fnmatch_lines(["gate: 2 as before (base.jsonl)"])
+    assert result.ret == 1
     assert Path("base.jsonl").read_bytes() == before

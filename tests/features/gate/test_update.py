@@ -111,8 +111,3 @@ def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(SettingsError, match="it is a FIFO"):
         Baseline.read(tmp_path / "fifo")
-
-
-def test_2000_cases_are_below_500_kb() -> None:
-    found = {f"c{number}": case(f"Functional.scaled_dot_product_attention.{number}.backward") for number in range(2000)}
-    assert len(Baseline(HEADER, found).encoded()) < 500_000

@@ -28,29 +28,19 @@ def rows(query: str) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.usefixtures("planted")
-def test_every_run_is_appended(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_every_run_is_appended_and_one_that_went_on_is_one(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
-    for workers in ("0", "1"):
-        assert run(pytester, "-n", workers, "-p", "no:cacheprovider").ret == 1
-    assert (
-        rows("SELECT cases, errors, warnings, passes, skips, not_run, exit_status FROM runs")
-        == [(6, 2, 1, 2, 1, 0, 1)] * 2
-    )
+    assert run(pytester, "-p", "no:cacheprovider").ret == 1
+    files = ["conftest.py", "dump.json", "h.db", "stack.json"]
+    assert sorted(path.name for path in Path().iterdir() if "." in path.name) == files
+    run(pytester, "--probe-out=out", "-x")
+    counts = "SELECT cases, errors, warnings, passes, skips, not_run, exit_status FROM runs"
+    assert rows(counts) == [(6, 2, 1, 2, 1, 0, 1), (1, 1, 0, 0, 0, 5, 1)]
+    run(pytester, "--probe-out=out", "--probe-resume")
+    assert rows(counts) == [(6, 2, 1, 2, 1, 0, 1)] * 2
     assert rows("SELECT name, verdict, noise_ratio FROM history WHERE run_id = 2 AND api = 'Functional.relu'") == [
         (f"dump.json::Functional.relu.0.{direction}", "error", 512.0) for direction in ("forward", "backward")
     ]
-    assert sorted(path.name for path in Path().iterdir() if "." in path.name) == [
-        "conftest.py", "dump.json", "h.db", "stack.json",
-    ]  # fmt: skip
-
-
-@pytest.mark.usefixtures("planted")
-def test_a_run_that_went_on_is_one_run(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    run(pytester, "--probe-out=out", "-x")
-    assert rows("SELECT cases, not_run FROM runs") == [(1, 5)]
-    run(pytester, "--probe-out=out", "--probe-resume")
-    assert rows("SELECT cases, not_run FROM runs") == [(6, 0)]
 
 
 def test_the_page_has_lines_over_runs(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
@@ -113,6 +103,8 @@ def history(pytester: pytest.Pytester) -> str:
 def test_runs_are_listed(history: str, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
     assert main(["history", history]) == 0
     assert capsys.readouterr().out == snapshot
+    assert main(["history", history, "--since=2027"]) == 0
+    assert capsys.readouterr().out == "no runs\n"
 
 
 def test_a_metric_is_drawn(history: str, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
@@ -157,8 +149,3 @@ def test_unusable_arguments_of_history_are_refused(
     make_dump()
     assert main(["history", *args]) == 2
     assert words in capsys.readouterr().err
-
-
-def test_no_runs_since(history: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["history", history, "--since=2027"]) == 0
-    assert capsys.readouterr().out == "no runs\n"

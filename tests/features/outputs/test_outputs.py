@@ -14,7 +14,7 @@ from tests.acceptance.conftest import DumpMaker, tensor
 from tests.acceptance.conftest import forward as entry
 from tests.support.csv_cells import lines
 from tests.support.paddle_dumps import unpack, unpack_outputs, write_outputs
-from tests.support.running import refusal
+from tests.support.running import by_case, refusal
 
 X = np.linspace(-2, 2, 200, dtype=np.float32)
 DUMP = {
@@ -30,7 +30,7 @@ TOLD = ("--probe-dump=dump.json", "--probe-outputs=device", "--probe-benchmark=b
 
 
 @pytest.fixture
-def sides(pytester: pytest.Pytester) -> tuple[Path, Path]:
+def sides(pytester: pytest.Pytester) -> None:
     """The device's exp is wrong; its cos is not there."""
     Path("dump.json").write_text(json.dumps(DUMP))
     device, benchmark = Path("device"), Path("benchmark")
@@ -38,19 +38,17 @@ def sides(pytester: pytest.Pytester) -> tuple[Path, Path]:
         write_outputs(benchmark, f"paddle.{name}*0", X)
     write_outputs(device, "paddle.exp*0", X * np.float32(1.5))
     write_outputs(device, "paddle.sin*0", X)
-    return device, benchmark
 
 
 @pytest.mark.usefixtures("sides")
-@pytest.mark.parametrize("more", [(), ("--probe-device=recorded", "-n1")])
-def test_an_item_a_call(pytester: pytest.Pytester, more: tuple[str, ...]) -> None:
-    result = pytester.runpytest(*TOLD, "--probe-standard=paddleapex", "--junitxml=j.xml", "--probe-out=out", *more)
+def test_an_item_a_call(pytester: pytest.Pytester) -> None:
+    options = ("--probe-standard=paddleapex", "--junitxml=j.xml", "--probe-out=out", "--probe-device=recorded")
+    result = pytester.runpytest(*TOLD, *options)
     result.assert_outcomes(passed=1, failed=1, skipped=1)
     result.stdout.fnmatch_lines(["probe: outputs of 2 calls against 3, 2 on both sides"])
-    found = [json.loads(line) for line in Path("out", "results.jsonl").read_text().splitlines()]
-    verdicts = {each["id"]: each["verdict"] for each in found}
-    names = {name: f"dump.json::paddle.{name}.0.forward" for name in ("exp", "sin", "cos")}
-    assert verdicts == {names["exp"]: "error", names["sin"]: "pass", names["cos"]: "skip"}
+    verdicts = {name: each["verdict"] for name, each in by_case().items()}
+    wanted = {"exp": "error", "sin": "pass", "cos": "skip"}
+    assert verdicts == {f"paddle.{name}.0.forward": verdict for name, verdict in wanted.items()}
     junit = Path("j.xml").read_text()
     assert "paddle.exp.0.forward" in junit
     assert "only in the benchmark's outputs" in unescape(junit)
@@ -58,44 +56,22 @@ def test_an_item_a_call(pytester: pytest.Pytester, more: tuple[str, ...]) -> Non
 
 @pytest.mark.usefixtures("sides")
 def test_items_are_selected_as_others(pytester: pytest.Pytester) -> None:
-    pytester.runpytest(*TOLD, "-k", "exp or sin").assert_outcomes(passed=1, failed=1)
-    pytester.runpytest(*TOLD, "--lf").assert_outcomes(failed=1)
-    pytester.runpytest(*TOLD, "--probe-api=paddle.sin").assert_outcomes(passed=1)
-    pytester.runpytest(*TOLD, "--probe-standard=close").assert_outcomes(passed=1, failed=1, skipped=1)
+    pytester.runpytest(*TOLD, "-k", "exp or sin", "--probe-standard=close").assert_outcomes(passed=1, failed=1)
+    pytester.runpytest(*TOLD, "--lf", "--probe-skip-api=paddle.cos").assert_outcomes(failed=1)
 
 
 def test_the_verdicts_are_those_of_the_command(pytester: pytest.Pytester, tmp_path: Path) -> None:
     gpt, standard = unpack_outputs(tmp_path), "paddleapex-documented"
     unpack("gpt_random_nodedup", pytester.path)
-    main(
-        [
-            "compare",
-            str(gpt / "device"),
-            str(gpt / "bench"),
-            "--direct",
-            f"--standard={standard}",
-            "-o",
-            "files",
-        ]
-    )
+    main(["compare", str(gpt / "device"), str(gpt / "bench"), "--direct", f"--standard={standard}", "-o", "files"])
     wanted: dict[str, str] = {}
     for name, forward, backward, *_ in lines(Path("files"), "accuracy_checking_result")[1:]:
         wanted |= {f"{name.replace('*', '.')}.forward": forward, f"{name.replace('*', '.')}.backward": backward}
     told = (f"--probe-outputs={gpt / 'device'}", f"--probe-benchmark={gpt / 'bench'}")
     pytester.runpytest("--probe-dump=forward_rank0_all.json", *told, f"--probe-standard={standard}", "--probe-out=out")
-    found = {}
-    for line in Path("out", "results.jsonl").read_text().splitlines():
-        result = json.loads(line)
-        if result["verdict"] != "skip":
-            found[result["id"].partition("::")[2]] = result["verdict"]
+    found = {name: each["verdict"] for name, each in by_case().items() if each["verdict"] != "skip"}
     assert len(found) > 40
     assert found == {name: status for name, status in wanted.items() if status in ("pass", "warning", "error")}
-
-
-def test_an_output_that_is_no_tensor_has_no_shape(pytester: pytest.Pytester, sides: tuple[Path, Path]) -> None:
-    write_outputs(sides[0], "paddle.exp*0", 3)
-    result = pytester.runpytest(*TOLD, "-k", "exp", "--probe-standard=paddleapex")
-    result.stdout.fnmatch_lines(["output.0: error (paddleapex): 3, the benchmark has a tensor"])
 
 
 @pytest.mark.usefixtures("sides")
@@ -148,6 +124,9 @@ def test_a_wrong_output_fails_its_item_though_the_tool_says_warning(pytester: py
     far, near = X * np.float32(1.5), X * np.float32(1.0006)
     write_outputs(Path("device"), "paddle.sin*0", [far, near])
     write_outputs(Path("benchmark"), "paddle.sin*0", [X, X])
-    result = pytester.runpytest(*TOLD, "--probe-standard=paddleapex", "-k", "sin")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["FAILED*output.0: *"])
+    write_outputs(Path("device"), "paddle.exp*0", 3)
+    result = pytester.runpytest(*TOLD, "--probe-standard=paddleapex", "-k", "sin or exp")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        ["output.0: error (paddleapex): 3, the benchmark has a tensor", "FAILED*sin*output.0: *"]
+    )
