@@ -13,7 +13,7 @@ import pytest
 
 from pytest_probe.export.details import DECIMALS, DETAILS, MEASURED, OF_RULE
 from pytest_probe.export.files import write_files
-from pytest_probe.reports.results_file import RESULTS, read_results
+from pytest_probe.reports.results_file import RESULTS
 
 MEASURES = {"cosine_distance": 0.25, "max_abs_error": 0.5, "rmse": "nan", "ulp_max": 3.0, "binary_mismatch_ratio": 1}
 
@@ -52,28 +52,20 @@ def rows(path: Path) -> list[Sequence[str]]:
         return list(csv.reader(file))
 
 
-def test_numbers_have_as_many_decimals_as_are_asked_for(tmp_path: Path) -> None:
-    written(tmp_path, outcome("Torch.add.0.forward", "error", output(measures=MEASURES)), decimals=3)
-    header, row = details(tmp_path)
-    found = dict(zip(header, row, strict=True))
-    assert (found["余弦相似度"], found["最大绝对误差"], found["均方根误差"]) == ("0.750", "0.500", "nan")
-
-
-def test_details_have_the_columns_of_the_checker(tmp_path: Path) -> None:
+@pytest.mark.parametrize("decimals", [DECIMALS, 3])
+def test_details_have_the_columns_of_the_checker(tmp_path: Path, decimals: int) -> None:
+    """With as many decimals as are asked for."""
     both = [output(measures=MEASURES), output(dtype="int64", shape=[], measures={"binary_mismatch_ratio": 0.0})]
-    written(tmp_path, outcome("Torch.add.0.forward", "error", *both))
+    written(tmp_path, outcome("Torch.add.0.forward", "error", *both), decimals=decimals)
     header, first, second = details(tmp_path)
     assert header == [column.header for column in DETAILS]
     found = dict(zip(header, first, strict=True))
     assert found["API Name"] == "Torch.add.0.forward.output.0"
     assert (found["Bench Dtype"], found["DEVICE Dtype"], found["Shape"]) == ("torch.float64", "torch.float32", "(2, 3)")
-    assert (found["余弦相似度"], found["最大绝对误差"], found["均方根误差"]) == (
-        "0.75000000000000",
-        "0.50000000000000",
-        "nan",
-    )
+    numbers = [f"{number:.{decimals}f}" for number in (0.75, 0.5)]
+    assert [found[name] for name in ("余弦相似度", "最大绝对误差", "均方根误差")] == [*numbers, "nan"]
     assert (found["二进制一致错误率"], found["双百指标"]) == (" ", " ")
-    assert second[9] == "0.00000000000000"
+    assert second[9] == f"{0:.{decimals}f}"
     assert second[:4] == ["Torch.add.0.forward.output.1", "torch.int64", "torch.int64", "()"]
 
 
@@ -140,13 +132,6 @@ def test_what_is_no_api_call_is_no_row(tmp_path: Path) -> None:
     assert written(tmp_path, outcome("(damaged)", "error", api="")) == []
 
 
-def test_a_torn_last_line_is_no_result(tmp_path: Path) -> None:
-    written(tmp_path, outcome("Torch.add.0.forward"))
-    with (tmp_path / RESULTS).open("ab") as file:
-        file.write(b'{"id": "dump.json::Torch')
-    assert len(list(read_results(tmp_path / RESULTS))) == 1
-
-
 @pytest.mark.parametrize(
     ("api", "standard", "filled"),
     [
@@ -168,3 +153,45 @@ def test_only_the_columns_of_the_rule_are_filled(tmp_path: Path, api: str, stand
     found = dict(zip(header, row, strict=True))
     assert {column for column in of_rules if found[column].strip()} == filled
     assert all(found[column].strip() for column in set(MEASURED) - of_rules)
+
+
+FAR = {"cosine_distance": 0.5, "max_abs_error": 0.25, "max_rel_error": 1.5}
+NEAR = {"cosine_distance": 0.0, "max_abs_error": 0.0, "max_rel_error": 0.0}
+COSINE, LARGEST = (
+    "cosine similarity is less than threshold: 0.99 ",
+    "max absolute difference is greater than threshold: 0.001 ",
+)
+
+
+def test_rows_of_mindspores_checker(tmp_path: Path) -> None:
+    mindspore = {"standard": "mindspore"}
+    added = {"api": "Mint.add", **mindspore}
+    written(
+        tmp_path,
+        outcome("Mint.add.0.forward", "error", output(measures=FAR, verdict="error"), **added),
+        outcome("Mint.add.0.backward", "pass", output(measures=NEAR, dtype="bfloat16", shape=[3]), **added),
+        outcome("Tensor.__add__.0.forward", "pass", output(measures=NEAR), api="Tensor.__add__", **mindspore),
+        outcome("Tensor.max.0.forward", "skip", api="Tensor.max", **mindspore),
+    )
+    header = "API Name,Bench Dtype,Tested Dtype,Shape,Cosine,MaxAbsErr,MaxRelativeErr,Status,Message"
+    far = ["Float32", "Float32", "(2, 3)", "0.5", "0.25", "1.5", "error", COSINE + LARGEST]
+    near = ["BFloat16", "BFloat16", "(3,)", "1.0", "0.0", "0.0", "pass", ""]
+    assert details(tmp_path) == [
+        header.split(","), ["Mint.add.0.forward.output.0", *far], ["Mint.add.0.backward.output.0", *near]
+    ]  # fmt: skip
+    assert results(tmp_path) == [
+        ["API Name", "Forward Test Success", "Backward Test Success", "Message"],
+        ["Mint.add.0", "error", "pass", COSINE + LARGEST],
+        ["Tensor.max.0", "SKIP", "", "why"],
+    ]
+
+
+def test_what_has_no_metrics_in_mindspores_columns_is_said(tmp_path: Path) -> None:
+    given = {"api": "Tensor.item", "standard": "mindspore"}
+    written(tmp_path, outcome("Tensor.item.0.forward", "error", output(verdict="error", shape=[]), **given))
+    (_, row) = details(tmp_path)
+    assert row[4:] == [
+        *("", "", "", "error"),
+        "two inputs are not valid for computing cosine similarity, skip comparing "
+        "two inputs are not valid for computing max absolute difference, skip comparing ",
+    ]

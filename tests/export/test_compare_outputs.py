@@ -13,7 +13,7 @@ import pytest
 
 from pytest_probe.cli import main
 from tests.acceptance.conftest import DumpMaker, forward, tensor
-from tests.support.csv_cells import lines, unlike
+from tests.support import csv_cells
 from tests.support.paddle_dumps import unpack, unpack_outputs, write_outputs
 
 X = np.linspace(-2, 2, 200, dtype=np.float32)
@@ -37,17 +37,12 @@ def compare(device: Path, benchmark: Path, out: Path, *options: str, standard: s
     )
 
 
-def rows(folder: Path, kind: str) -> list[list[str]]:
-    return lines(folder, f"accuracy_checking_{kind}")
-
-
 def details(folder: Path) -> dict[str, Row]:
-    header, *found = rows(folder, "details")
-    return {line[0]: dict(zip(header, line, strict=True)) for line in found}
+    return {row["API Name"]: row for row in csv_cells.rows(folder, "accuracy_checking_details")}
 
 
 def results(folder: Path) -> dict[str, list[str]]:
-    return {name: rest for name, *rest in rows(folder, "result")[1:]}
+    return {name: rest for name, *rest in csv_cells.lines(folder, "accuracy_checking_result")[1:]}
 
 
 @pytest.mark.parametrize("device", ["device", "device_bf16", "bench_bf16"])
@@ -56,50 +51,49 @@ def test_the_tools_own_files_cell_by_cell(gpt: Path, tmp_path: Path, device: str
     assert status == (device != "bench_bf16")
     theirs = gpt / f"compare_bench_vs_{device}"
     for kind in ("details", "result"):
-        mine, wanted = rows(tmp_path, kind), rows(theirs, kind)
+        mine, wanted = (csv_cells.lines(folder, f"accuracy_checking_{kind}") for folder in (tmp_path, theirs))
         assert len(wanted) > 40
-        assert list(unlike(mine, wanted)) == []
+        assert list(csv_cells.unlike(mine, wanted)) == []
+        with next(tmp_path.glob(f"*{kind}*")).open("rb") as file:
+            assert file.read(3) == b"\xef\xbb\xbf"
 
 
-def test_the_files_are_those_of_the_tool(sides: Sides, tmp_path: Path) -> None:
-    for side in sides:
-        write_outputs(side, "paddle.exp*0", X)
-    compare(*sides, tmp_path / "out")
-    for path in (tmp_path / "out").iterdir():
-        assert path.read_bytes().startswith(b"\xef\xbb\xbf")
-    cells = details(tmp_path / "out")["paddle.exp*0.forward.output.0"]
-    assert len(cells) == 20
-    assert (cells["余弦相似度"], cells["双百指标"], cells["最大绝对误差"]) == ("1.00000000000000", " ", "0.0")
-    assert results(tmp_path / "out") == {"paddle.exp*0": ["pass", " "]}
-
-
-# A device's outputs, the benchmark's, and the statuses by `paddleapex` and by `paddleapex-documented`.
+# A device's outputs, the benchmark's, the statuses by `paddleapex` and by `paddleapex-documented`, and how the first
+# row's message begins.
 WRONG, A_BIT_OFF = X * np.float32(1.5), X * np.float32(1.0006)
-UNLIKE: dict[str, tuple[Any, Any, str, str]] = {
-    "a later warning": ([WRONG, A_BIT_OFF], [X, X], "warning", "error"),
-    "a later error": ([A_BIT_OFF, WRONG], [X, X], "error", "error"),
-    "fewer": ([X], [X, X], "SKIP", "error"),
-    "a list": ([X, X], X, "error", "error"),
-    "no list": (X, [X, X], "SKIP", "error"),
-    "shape": (X[:100], X, "error", "error"),
-    "integers": (X.astype(np.int64), X, "error", "error"),
-    "short integers": (np.arange(4, dtype=np.int16), np.arange(4, dtype=np.int16), "error", "error"),
-    "python type": (3, X, "error", "error"),
-    "a number": (3, 4, "error", "error"),
-    "equal numbers": (3, 3, "pass", "pass"),
-    "a scalar of NumPy's": (np.float32(3), X[:1].reshape(()), "error", "error"),
-    "none": (None, None, "pass", "pass"),
-    "empty": (X[:0], X[:0], "SKIP", "SKIP"),
-    "no integers": (np.zeros(0, np.int64), np.zeros(0, np.int64), "error", "error"),
-    "a list in a list": ([[1], X], [[2], X], "pass", "pass"),
-    "nan": (np.where(X > 1, np.nan, X).astype(np.float32), X, "error", "error"),
+UNLIKE: dict[str, tuple[Any, Any, str, str, str]] = {
+    "a later warning": ([WRONG, A_BIT_OFF], [X, X], "warning", "error", ""),
+    "a later error": ([A_BIT_OFF, WRONG], [X, X], "error", "error", ""),
+    "fewer": ([X], [X, X], "SKIP", "error", "1 output, the benchmark has 2"),
+    "a list": ([X, X], X, "error", "error", "a list of 2, the benchmark has one output"),
+    "no list": (X, [X, X], "SKIP", "error", "one output, the benchmark has a list of 2"),
+    "shape": (X[:100], X, "error", "error", ""),
+    "integers": (X.astype(np.int64), X, "error", "error", ""),
+    "short integers": (np.arange(4, dtype=np.int16), np.arange(4, dtype=np.int16), "error", "error", ""),
+    "complex": (X + 1j, X + 1j, "error", "error", "PaddleAPEX compares no complex64"),
+    "python type": (3, X, "error", "error", ""),
+    "a number": (3, 4, "error", "error", ""),
+    "equal numbers": (3, 3, "pass", "pass", ""),
+    "a scalar of NumPy's": (
+        np.float32(3),
+        X[:1].reshape(()),
+        "error",
+        "error",
+        "a scalar of NumPy's, the benchmark has a ",
+    ),
+    "no output": (None, X, "error", "error", "None, the benchmark has a tensor"),
+    "none": (None, None, "pass", "pass", "None on both sides"),
+    "empty": (X[:0], X[:0], "SKIP", "SKIP", ""),
+    "no integers": (np.zeros(0, np.int64), np.zeros(0, np.int64), "error", "error", ""),
+    "a list in a list": ([[1], X], [[2], X], "pass", "pass", "a list among the outputs is not compared"),
+    "nan": (np.where(X > 1, np.nan, X).astype(np.float32), X, "error", "error", ""),
 }
 
 
 @pytest.mark.parametrize("standard", ["paddleapex", "paddleapex-documented"])
 @pytest.mark.parametrize("name", UNLIKE)
 def test_where_the_tool_and_its_documents_differ(sides: Sides, tmp_path: Path, name: str, standard: str) -> None:
-    device, benchmark, tool, documented = UNLIKE[name]
+    device, benchmark, tool, documented, said = UNLIKE[name]
     for side, outputs in zip(sides, (device, benchmark), strict=True):
         write_outputs(side, "paddle.exp*0", outputs)
     status = compare(*sides, tmp_path / "out", standard=standard)
@@ -107,7 +101,10 @@ def test_where_the_tool_and_its_documents_differ(sides: Sides, tmp_path: Path, n
     found = results(tmp_path / "out")["paddle.exp*0"]
     assert found[:2] == [wanted, " "]
     assert (len(found) == 3) == (wanted == "SKIP")
-    assert status == any(row["Status"] == "error" for row in details(tmp_path / "out").values())
+    rows = details(tmp_path / "out")
+    assert status == any(row["Status"] == "error" for row in rows.values())
+    if standard == "paddleapex":
+        assert rows["paddle.exp*0.forward.output.0"]["Message"].startswith(said)
 
 
 def test_lists_fill_columns_where_names_are_found(sides: Sides, tmp_path: Path) -> None:
@@ -256,28 +253,6 @@ def test_rules_without_a_tool(sides: Sides, tmp_path: Path, name: str) -> None:
         assert (standard, results(tmp_path / standard)["paddle.exp*0"][0]) == (standard, wanted)
 
 
-SAID = {
-    "a list": ([X, X], X, "error", "a list of 2, the benchmark has one output"),
-    "no list": (X, [X, X], "SKIP", "one output, the benchmark has a list of 2"),
-    "fewer": ([X], [X, X], "SKIP", "1 output, the benchmark has 2"),
-    "a scalar": (np.float32(3), X[:1].reshape(()), "error", "a scalar of NumPy's, the benchmark has a tensor"),
-    "no output": (None, X, "error", "None, the benchmark has a tensor"),
-    "nothing": (None, None, "SKIP", "None on both sides"),
-    "nested": ([[1], X], [[2], X], "SKIP", "a list among the outputs is not compared"),
-    "complex": (X + 1j, X + 1j, "error", "PaddleAPEX compares no complex64"),
-}
-
-
-@pytest.mark.parametrize("name", SAID)
-def test_messages_say_what_either_side_has(sides: Sides, tmp_path: Path, name: str) -> None:
-    for side, outputs in zip(sides, SAID[name][:2], strict=True):
-        write_outputs(side, "paddle.exp*0", outputs)
-    compare(*sides, tmp_path / "out")
-    found = details(tmp_path / "out")["paddle.exp*0.forward.output.0"]
-    assert found["Status"] in ("SKIP", "error")
-    assert found["Message"].startswith(SAID[name][3])
-
-
 def test_a_name_stays_in_its_line(sides: Sides, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for side, outputs in zip(sides, (WRONG, X), strict=True):
         write_outputs(side, "paddle.a\x1b[2J\nb*0", outputs)
@@ -311,47 +286,38 @@ CONFTEST = """
 """
 
 
-def test_two_builds_of_a_framework(pytester: pytest.Pytester, make_dump: DumpMaker, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    x = tensor(20, 20, dtype="bfloat16")
-    entry = forward(x, output=x)
-    make_dump(data={f"Torch.{name}.0.forward": entry for name in ("exp", "sin")})
-    run = ("--probe-dump=dump.json", "--probe-save=all")
-    pytester.runpytest(*run, "--probe-out=benchmark")
-    pytester.makeconftest(CONFTEST)
-    pytester.runpytest(*run, "--probe-out=device")
-    assert compare(Path("device"), Path("benchmark"), tmp_path / "out", standard="exact") == 1
-    assert results(tmp_path / "out") == {"Torch.exp.0": ["error", " "], "Torch.sin.0": ["pass", " "]}
-    cells = details(tmp_path / "out")["Torch.exp.0.forward.output.0"]
-    assert (cells["DEVICE Dtype"], cells["Shape"]) == ("torch.bfloat16", "(20, 20)")
-    Path("device", "saved", "dump.json", "Torch.sin.0.forward.pt").unlink()
-    compare(Path("device"), Path("benchmark"), tmp_path / "again", standard="close")
-    assert results(tmp_path / "again")["Torch.sin.0"][0] == "SKIP"
-
-
-def test_a_run_in_16_bit_beside_one_in_float32(
+def test_runs_of_two_builds_and_dtypes(
     pytester: pytest.Pytester, make_dump: DumpMaker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """In float32, in both dtypes, and in bfloat16 of a build whose exp is wrong."""
     pytest.importorskip("torch")
-    x = tensor(20, 20)
-    make_dump(data={"Torch.exp.0.forward": forward(x, output=x), "Torch.sin.0.forward": forward(x, output=x)})
-    run = ("--probe-dump=dump.json", "--probe-save=all")
-    for name, dtypes in (("narrow", "bfloat16"), ("wide", "recorded"), ("both", "recorded,bfloat16")):
-        pytester.runpytest(*run, f"--probe-out={name}", f"--probe-dtype={dtypes}")
+    entry = forward(tensor(20, 20), output=tensor(20, 20))
+    make_dump(data={"Torch.exp.0.forward": entry, "Torch.sin.0.forward": entry})
+    for name, dtypes in (("wide", "recorded"), ("both", "recorded,bfloat16"), ("wrong", "bfloat16")):
+        if name == "wrong":
+            pytester.makeconftest(CONFTEST)
+        pytester.runpytest(
+            "--probe-dump=dump.json", "--probe-save=all", f"--probe-out={name}", f"--probe-dtype={dtypes}"
+        )
     capsys.readouterr()
-    compare(Path("narrow"), Path("wide"), tmp_path / "narrow")
-    assert [status in ("pass", "warning") for status, _ in results(tmp_path / "narrow").values()] == [True, True]
-    cells = details(tmp_path / "narrow")["Torch.exp.0.forward.output.0"]
+    wide, both, wrong = Path("wide"), Path("both"), Path("wrong")
+    compare(wrong, wide, tmp_path / "narrow")
+    assert results(tmp_path / "narrow")["Torch.sin.0"][0] in ("pass", "warning")
+    cells = details(tmp_path / "narrow")["Torch.sin.0.forward.output.0"]
     assert (cells["DEVICE Dtype"], cells["Bench Dtype"]) == ("torch.bfloat16", "torch.float32")
     assert float(cells["最大绝对误差"]) > 0
-    assert compare(Path("both"), Path("narrow"), tmp_path / "chosen", "--dtype=BF16", standard="exact") == 0
-    assert results(tmp_path / "chosen") == {"Torch.exp.0": ["pass", " "], "Torch.sin.0": ["pass", " "]}
-    assert compare(Path("both"), Path("both"), tmp_path / "all", standard="exact") == 0
-    assert set(results(tmp_path / "all")) == {
-        f"Torch.{name}.0{t}" for name in ("exp", "sin") for t in ("", "[bfloat16]")
-    }
-    assert compare(Path("both"), Path("wide"), tmp_path / "none", "--dtype=FP16") == 2
+    assert compare(wrong, both, tmp_path / "chosen", "--dtype=BF16", standard="exact") == 1
+    assert results(tmp_path / "chosen") == {"Torch.exp.0": ["error", " "], "Torch.sin.0": ["pass", " "]}
+    cells = details(tmp_path / "chosen")["Torch.exp.0.forward.output.0"]
+    assert (cells["DEVICE Dtype"], cells["Shape"]) == ("torch.bfloat16", "(20, 20)")
+    assert compare(both, both, tmp_path / "all", standard="exact") == 0
+    names = {f"Torch.{name}.0{dtype}" for name in ("exp", "sin") for dtype in ("", "[bfloat16]")}
+    assert set(results(tmp_path / "all")) == names
+    assert compare(both, wide, tmp_path / "none", "--dtype=FP16") == 2
     assert refused(capsys, "it holds no run in FP16, but in bfloat16, float32")
+    (wide / "saved/dump.json/Torch.sin.0.forward.pt").unlink()
+    compare(wide, wrong, tmp_path / "again", standard="close")
+    assert results(tmp_path / "again")["Torch.sin.0"][0] == "SKIP"
 
 
 def test_a_folder_of_paddleapex_beside_a_run_of_ours(

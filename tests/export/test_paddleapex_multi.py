@@ -84,61 +84,53 @@ def row(name: str, **cells: Any) -> dict[str, Any]:
     return {**FLOATS, "API Name": f"{name}.forward.output.0", **cells}
 
 
+BLANK = {name: " " for name in FLOATS if name not in ("DEVICE Dtype", "Shape")}
+UNKNOWN = "small_value_error_ratio is unknown, the benchmark's 0, which the tool counts as 10000 times, limit 2"
+# Cells of the device's row and of the benchmark's, the output's status, and its message or another cell.
+JUDGED: dict[str, tuple[dict[str, str], dict[str, str], str, str, str]] = {
+    "blank cells are ratios of 10000": (BLANK, {}, "error", "Message", f"benchmark: {UNKNOWN}"),
+    "and so are the benchmark's": ({}, dict.fromkeys(FLOATS, " "), "error", "比对算法", RATIOS),
+    "a message says what was divided": (
+        {"均方根误差": "0.02"}, {"均方根误差": "2e-6"}, "error", "Message",
+        "benchmark: rmse is 1e+04 times the benchmark's, limit 2",
+    ),
+    "shares of what is not near are divided": (
+        {"双千指标": "0.5"}, {}, "pass", "双千错误率比值(Device/Bench)", "2.0",
+    ),
+    "equal shares are not": ({"双千指标": "0.5"}, {}, "pass", "双百错误率比值(Device/Bench)", "equal, delta<1e-6"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", JUDGED)
+def test_an_output_is_judged_as_by_the_tool(tmp_path: Path, case: str) -> None:
+    device, benchmark, status, column, cell = JUDGED[case]
+    found, _ = statuses(tmp_path, [row("paddle.exp*0", **device)], [row("paddle.exp*0", **benchmark)], TOOL)
+    assert found == [f"{status} {RATIOS}"]
+    header, line = lines(tmp_path / "out", "api_precision_compare_details")
+    assert dict(zip(header, line, strict=True))[column] == cell
+
+
+NUMBER = {**dict.fromkeys(FLOATS, " "), "DEVICE Dtype": "<class 'int'>", "Status": "error"}
+
+
 @pytest.mark.parametrize(
-    ("standard", "method"), [("paddleapex", "标杆比对法"), ("paddleapex-documented", "二进制一致法")]
+    ("standard", "relu", "number"),
+    [(TOOL, f"pass {RATIOS}", "SKIP"), (DOCUMENTED, f"error {BINARY}", f"error {BINARY}")],
 )
-def test_the_lists_choose_the_method_where_names_are_found(tmp_path: Path, standard: str, method: str) -> None:
-    rows = [row("paddle.nn.functional.relu*0", **{"二进制一致错误率": "0.5"})]
-    found, calls = statuses(tmp_path, rows, rows, standard)
-    wanted = "pass" if standard == "paddleapex" else "error"
-    assert (found, calls) == ([f"{wanted} {method}"], [f"{wanted}/ "])
-
-
-def test_blank_cells_are_ratios_of_10000(tmp_path: Path) -> None:
-    blank = {name: " " for name in FLOATS if name not in ("DEVICE Dtype", "Shape")}
-    found, _ = statuses(tmp_path, [row("paddle.exp*0", **blank)], [row("paddle.exp*0")], "paddleapex")
-    assert found == ["error 标杆比对法"]
-    message = lines(tmp_path / "out", "api_precision_compare_details")[1][-1]
-    words = "small_value_error_ratio is unknown, the benchmark's 0, which the tool counts as 10000 times, limit 2"
-    assert message == f"benchmark: {words}"
-
-
-def test_a_message_of_a_ratio_says_what_was_divided(tmp_path: Path) -> None:
-    rows = [row("paddle.exp*0", **{"均方根误差": "0.02"})], [row("paddle.exp*0", **{"均方根误差": "2e-6"})]
-    statuses(tmp_path, *rows, "paddleapex")
-    message = lines(tmp_path / "out", "api_precision_compare_details")[1][-1]
-    assert message == "benchmark: rmse is 1e+04 times the benchmark's, limit 2"
-
-
-def test_a_blank_benchmark_is_a_ratio_of_10000(tmp_path: Path) -> None:
-    blank = dict.fromkeys(FLOATS, " ")
-    found, _ = statuses(tmp_path, [row("paddle.exp*0")], [row("paddle.exp*0", **blank)], "paddleapex")
-    assert found == ["error 标杆比对法"]
+def test_what_the_tool_and_its_documents_make_of_lists_and_numbers(
+    tmp_path: Path, standard: str, relu: str, number: str
+) -> None:
+    """The lists choose the method where names are found. At numbers that differ, which have no share, the tool ends,
+    and has none of the calls behind them."""
+    rows = [row("paddle.nn.functional.relu*0", **{"二进制一致错误率": "0.5"}), row("paddle.Tensor.__len__*0", **NUMBER)]
+    found, calls = statuses(tmp_path, [*rows, row("paddle.sin*0")], [*rows, row("paddle.sin*0")], standard)
+    assert found == [relu, number, f"pass {RATIOS}"]
+    assert calls[0] == f"{relu.partition(' ')[0]}/ "
 
 
 def test_what_no_ratios_support_is_skipped_as_a_call(tmp_path: Path) -> None:
     rows = [row("paddle.exp*0", **{"DEVICE Dtype": "paddle.float64"}), row("paddle.sin*0")]
     assert statuses(tmp_path, rows, rows, "paddleapex") == (["", "pass 标杆比对法"], ["skip/skip", "pass/ "])
-
-
-@pytest.mark.parametrize(
-    ("standard", "wanted"), [("paddleapex", "SKIP"), ("paddleapex-documented", "error 二进制一致法")]
-)
-def test_numbers_that_differ_have_no_share(tmp_path: Path, standard: str, wanted: str) -> None:
-    """The tool ends there, and has none of the calls behind it."""
-    number = {**dict.fromkeys(FLOATS, " "), "DEVICE Dtype": "<class 'int'>", "Status": "error"}
-    rows = [row("paddle.Tensor.__len__*0", **number), row("paddle.sin*0")]
-    found, _ = statuses(tmp_path, rows, rows, standard)
-    assert found == [wanted, "pass 标杆比对法"]
-
-
-def test_shares_of_what_is_not_near_are_divided(tmp_path: Path) -> None:
-    rows = [row("paddle.exp*0", **{"双千指标": "0.5"})], [row("paddle.exp*0")]
-    statuses(tmp_path, *rows, "paddleapex")
-    header, line = lines(tmp_path / "out", "api_precision_compare_details")
-    found = dict(zip(header, line, strict=True))
-    shares = [found[f"双{name}错误率比值(Device/Bench)"] for name in "百千万"]
-    assert shares == ["equal, delta<1e-6", "2.0", "equal, delta<1e-6"]
 
 
 def test_other_standards_need_the_columns_of_ulp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from pytest_probe.export.details import Row
 from pytest_probe.export.three_party import MSPROBE, ComparedRow, compare, compared_files
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.reports.results_file import write_rows
+from tests.support import csv_cells
 
 STAMP = "20261121093000"
 
@@ -39,27 +39,26 @@ def rows(*made: Row) -> dict[str, Row]:
 
 
 def details(folder: Path) -> list[dict[str, str]]:
-    with (folder / f"api_precision_compare_details_{STAMP}.csv").open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file)
-        assert tuple(reader.fieldnames or ()) == MSPROBE.header
-        return list(reader)
+    found = csv_cells.rows(folder, f"api_precision_compare_details_{STAMP}")
+    assert not found or tuple(found[0]) == MSPROBE.header
+    return found
 
 
 def results(folder: Path) -> list[list[str]]:
-    with (folder / f"api_precision_compare_result_{STAMP}.csv").open(encoding="utf-8-sig", newline="") as file:
-        return list(csv.reader(file))[1:]
+    return csv_cells.lines(folder, f"api_precision_compare_result_{STAMP}")[1:]
 
 
 def filled(cells: dict[str, str]) -> dict[str, str]:
     return {name: cell for name, cell in cells.items() if cell.strip()}
 
 
-def test_a_ratio_of_errors_above_its_limit_is_an_error(tmp_path: Path) -> None:
-    found = compare(rows(row("Torch.exp.0.forward", rmse=3e-7)), rows(row("Torch.exp.0.forward")), "msprobe")
+@pytest.mark.parametrize(("rmse", "ratio"), [(3e-7, "3.00"), (NAN, "nan")])
+def test_a_ratio_of_errors_above_its_limit_is_an_error(tmp_path: Path, rmse: float, ratio: str) -> None:
+    found = compare(rows(row("Torch.exp.0.forward", rmse=rmse)), rows(row("Torch.exp.0.forward")), "msprobe")
     assert [item.status for item in found] == ["error"]
     write_compared(tmp_path, STAMP, found)
     (cells,) = map(filled, details(tmp_path))
-    assert (cells["均方根误差比值"][:4], cells["均方根误差判定结果"]) == ("3.00", "error")
+    assert (cells["均方根误差比值"][:4], cells["均方根误差判定结果"]) == (ratio, "error")
     assert (cells["小值域错误比值"][:4], cells["小值域判定结果"]) == ("1.00", "pass")
     assert (cells["比对结果"], cells["比对算法"]) == ("error", "标杆比对法")
     assert "ULP误差平均值" not in cells
@@ -77,13 +76,6 @@ def test_each_rule_fills_its_cells(tmp_path: Path) -> None:
     write_compared(tmp_path, STAMP, found)
     for cells, (result, algorithm) in zip(details(tmp_path), entries.values(), strict=True):
         assert (cells[result], cells["比对结果"], cells["比对算法"]) == ("pass", "pass", algorithm)
-
-
-def test_a_ratio_is_nan_where_nan_is_unlike_the_benchmarks(tmp_path: Path) -> None:
-    found = compare(rows(row("Torch.exp.0.forward", rmse=NAN)), rows(row("Torch.exp.0.forward")), "msprobe")
-    write_compared(tmp_path, STAMP, found)
-    (cells,) = details(tmp_path)
-    assert (cells["均方根误差比值"], cells["均方根误差判定结果"], cells["比对结果"]) == ("nan", "error", "error")
 
 
 @pytest.mark.parametrize(("balance", "verdict"), [(2.0**-14, "pass"), (2.0**-13, "error"), (NAN, "error")])
@@ -129,17 +121,13 @@ def test_compared_results_have_a_row_for_each_call(tmp_path: Path) -> None:
     assert results(tmp_path) == [["Torch.exp.0", "error", "pass", ""]]
 
 
-def test_several_dumps_keep_their_labels(tmp_path: Path) -> None:
-    both = rows(*(row("Torch.exp.0.forward", key=f"rank{n}/d.json::Torch.exp.0.forward.output.0") for n in (0, 1)))
+@pytest.mark.parametrize("names", [["rank0/d.json::Torch.exp.0", "rank1/d.json::Torch.exp.0"],
+                                   ["Torch.exp.0", "Torch.exp.0[bfloat16]"]], ids=["dumps", "dtypes"])  # fmt: skip
+def test_several_dumps_and_dtypes_are_several_calls(tmp_path: Path, names: list[str]) -> None:
+    keys = [name.replace("exp.0", "exp.0.forward") + ".output.0" for name in names]
+    both = rows(*(row("Torch.exp.0.forward", key=key) for key in keys))
     write_compared(tmp_path, STAMP, compare(both, both, "msprobe"))
-    assert [line[0] for line in results(tmp_path)] == ["rank0/d.json::Torch.exp.0", "rank1/d.json::Torch.exp.0"]
-
-
-def test_several_dtypes_are_several_calls(tmp_path: Path) -> None:
-    entry = "Torch.exp.0.forward"
-    both = rows(*(row(entry, key=f"{entry}{dtype}.output.0") for dtype in ("", "[bfloat16]")))
-    write_compared(tmp_path, STAMP, compare(both, both, "msprobe"))
-    assert [line[0] for line in results(tmp_path)] == ["Torch.exp.0", "Torch.exp.0[bfloat16]"]
+    assert [line[0] for line in results(tmp_path)] == names
 
 
 def test_an_output_that_is_not_there() -> None:

@@ -32,7 +32,7 @@ def table(path: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize(("case", "workers"), [(case, "2" if case == "compare-4.0" else "0") for case in CASES])
-def test_a_table_is_that_of_the_tool(pytester: pytest.Pytester, case: str, workers: str) -> None:
+def test_a_table_and_its_verdicts_are_those_of_the_tool(pytester: pytest.Pytester, case: str, workers: str) -> None:
     ptdbg_dumps.unpack_case(case, Path("case"))
     standard, name = CASES[case]
     run(pytester, "case/dev", "case/ref", f"--probe-standard={standard}", "-n", workers)
@@ -41,21 +41,15 @@ def test_a_table_is_that_of_the_tool(pytester: pytest.Pytester, case: str, worke
     assert Path("out", name).read_text().splitlines()[0] == theirs.read_text().splitlines()[0]
     advice = theirs.with_name("advisor.txt")
     assert advice.exists() == Path("out/advisor.txt").exists() == (case != "compare-4.0-statistics")
-    if advice.exists():
-        assert Path("out/advisor.txt").read_text() == advice.read_text()
-
-
-@pytest.mark.parametrize("case", ["compare-2.3", "compare-4.0"])
-def test_a_verdict_is_that_of_the_tool(pytester: pytest.Pytester, case: str) -> None:
-    ptdbg_dumps.unpack_case(case, Path("case"))
-    run(pytester, "case/dev", "case/ref", f"--probe-standard={CASES[case][0]}")
-    theirs = table(next(Path("case").glob("compare*/compare_result.csv")))
+    if not advice.exists():
+        return
+    assert Path("out/advisor.txt").read_text() == advice.read_text()
     wrong = {
-        row["NPU Name"] for row in theirs if row["Accuracy Reached or Not"] == "No" and "output" in row["NPU Name"]
-    }
-    results = map(json.loads, Path("out/results.jsonl").read_text().splitlines())
+        row["NPU Name"] for row in table(theirs)
+        if row["Accuracy Reached or Not"] == "No" and "output" in row["NPU Name"]
+    }  # fmt: skip
     found = set()
-    for result in results:
+    for result in map(json.loads, Path("out/results.jsonl").read_text().splitlines()):
         named = {row["a"]["place"]: row["a"]["name"] for row in result["answers"][0]["pair"]["rows"]}
         entry = result["id"].rpartition("::")[2]
         for output in result["outputs"]:
@@ -79,59 +73,54 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 RELU = ptdbg_dumps.values("Torch_relu_0", [X], X)
 
 
-def test_what_has_no_counterpart(pytester: pytest.Pytester) -> None:
-    two_dumps(RELU | ptdbg_dumps.values("Torch_exp_0", [X, 2], np.exp(X)), RELU)
+UNLIKE = [
+    (X[:1], "Unmatched", "No bench data matched."),
+    (X.astype(np.float64), "Yes", "No bench data matched."),
+    (X.astype(np.float16), "Yes", ""),
+]
+
+
+def test_what_has_no_counterpart_or_another_structure(pytester: pytest.Pytester) -> None:
+    a = [ptdbg_dumps.values(f"Torch_relu_{call}", [X], X) for call in range(3)]
+    b = [ptdbg_dumps.values(f"Torch_relu_{call}", [X], UNLIKE[call][0]) for call in range(3)]
+    exp = ptdbg_dumps.values("Torch_exp_0", [X, 2], np.exp(X))
+    two_dumps(a[0] | a[1] | a[2] | exp, b[0] | b[1] | b[2])
     run(pytester, "a/dump.pkl", "b/dump.pkl", "--probe-standard=ptdbg")
-    of_b = ("Bench Name", "Bench Tensor Dtype", "Bench Tensor Shape", "Bench max")
-    columns = (*of_b, "Cosine", "Accuracy Reached or Not", "Err_message")
-    expected = ("Nan",) * 6
-    for release in ("2.3", "4.0"):
-        found = cells(f"compare_result_ptdbg_{release}.csv", "Torch_exp_0_forward_input.0", *columns)
-        assert found == (*expected, "No bench data matched.")
-    assert len(table(Path("out/compare_result_ptdbg_4.0.csv"))) == 5
-    found = cells("compare_result_msprobe.csv", "Torch.exp.0.forward.output.0", "Bench Name", "Cosine", "Bench max")
+    old, new, ours = (f"compare_result_{tool}.csv" for tool in ("ptdbg_2.3", "ptdbg_4.0", "msprobe"))
+    columns = ("Bench Name", "Bench Tensor Dtype", "Bench Tensor Shape", "Bench max", "Cosine",
+               "Accuracy Reached or Not", "Err_message")  # fmt: skip
+    for name in (old, new):
+        found = cells(name, "Torch_exp_0_forward_input.0", *columns)
+        assert found == (*["Nan"] * 6, "No bench data matched.")
+    assert len(table(Path("out", new))) == 9
+    found = cells(ours, "Torch.exp.0.forward.output.0", "Bench Name", "Cosine", "Bench max")
     assert found == ("N/A", "None", "N/A")
+    for call, (_, older, newer) in enumerate(UNLIKE):
+        name = f"Torch_relu_{call}_forward_output"
+        assert cells(old, name, "Accuracy Reached or Not") == (older,)
+        assert cells(new, name, "Err_message") == (newer,)
 
 
-@pytest.mark.parametrize(
-    ("other", "older", "newer"),
-    [
-        (X[:1], "Unmatched", "No bench data matched."),
-        (X.astype(np.float64), "Yes", "No bench data matched."),
-        (X.astype(np.float16), "Yes", ""),
-    ],
-)
-def test_another_structure(pytester: pytest.Pytester, other: np.ndarray, older: str, newer: str) -> None:
-    two_dumps(RELU, ptdbg_dumps.values("Torch_relu_0", [X], other))
-    run(pytester, "a/dump.pkl", "b/dump.pkl", "--probe-standard=ptdbg")
-    name = "Torch_relu_0_forward_output"
-    assert cells("compare_result_ptdbg_2.3.csv", name, "Accuracy Reached or Not") == (older,)
-    assert cells("compare_result_ptdbg_4.0.csv", name, "Err_message") == (newer,)
-
-
-@pytest.mark.parametrize("side", ["a", "b"])
-@pytest.mark.parametrize("content", [None, b"", b"\x93NUMPY\x01\x00\xff\xff"])
-def test_a_file_that_cannot_be_read(pytester: pytest.Pytester, side: str, content: bytes | None) -> None:
-    two_dumps(RELU, RELU)
-    file = Path(side, "dump", "Torch_relu_0_forward_output.npy")
-    file.unlink()
-    if content is not None:
-        file.write_bytes(content)
+def test_files_that_cannot_be_read(pytester: pytest.Pytester) -> None:
+    """Of either side: one that is gone, an empty one, and one that is cut."""
+    relus = [ptdbg_dumps.values(f"Torch_relu_{call}", [X], X) for call in range(6)]
+    calls = {name: value for relu in relus for name, value in relu.items()}
+    two_dumps(calls, calls)
+    files = [Path(side, "dump", f"Torch_relu_{call}_forward_output.npy") for call, side in enumerate("ababab")]
+    for call, file in enumerate(files):
+        file.unlink()
+        if call > 1:
+            file.write_bytes(b"" if call < 4 else b"\x93NUMPY\x01\x00\xff\xff")
     result = run(pytester, "a/dump.pkl", "b/dump.pkl", "--probe-standard=ptdbg")
-    result.assert_outcomes(skipped=1)
+    result.assert_outcomes(skipped=6)
     result.stdout.no_fnmatch_line("*Traceback*")
-    name = "Torch_relu_0_forward_output"
-    path = file.absolute()
-    assert cells("compare_result_ptdbg_2.3.csv", name, "Cosine", "Err_message") == (
-        "Nan",
-        f"Dump file:{path} not found",
-    )
-    assert cells("compare_result_ptdbg_4.0.csv", name, "Cosine", "Err_message") == (
-        "Nan",
-        f"Dump file: {path} not found.",
-    )
-    input_row = cells("compare_result_ptdbg_4.0.csv", "Torch_relu_0_forward_input.0", "Cosine", "Err_message")
-    assert input_row == ("1.0", "")
+    for call, file in enumerate(files):
+        for release, said in (("2.3", f"Dump file:{file.absolute()} not found"),
+                              ("4.0", f"Dump file: {file.absolute()} not found.")):  # fmt: skip
+            found = cells(f"compare_result_ptdbg_{release}.csv", file.stem, "Cosine", "Err_message")
+            assert found == ("Nan", said)
+        name = f"Torch_relu_{call}_forward_input.0"
+        assert cells("compare_result_ptdbg_4.0.csv", name, "Cosine", "Err_message") == ("1.0", "")
 
 
 def test_advice_on_the_first_wrong_row(pytester: pytest.Pytester) -> None:

@@ -165,31 +165,21 @@ def test_what_fails_in_the_middle_leaves_nothing(tmp_path: Path, monkeypatch: py
     assert rows(path, "SELECT count(*) FROM runs") == [(1,)]
 
 
-def test_a_history_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        (f"PRAGMA user_version = {SCHEMA + 1}", "it is of schema 2, this version knows 1: upgrade"),
+        ("PRAGMA application_id = 0", "it is no history: give a file that --probe-history wrote"),
+    ],
+)
+def test_what_is_no_history_of_this_version_is_refused(tmp_path: Path, statement: str, words: str) -> None:
     path = tmp_path / "h.db"
     append(path, made_result(0))
     with sqlite3.connect(path) as file:
-        file.execute(f"PRAGMA user_version = {SCHEMA + 1}")
-    with pytest.raises(SettingsError, match=r"--probe-history: .*it is of schema 2, this version knows 1: upgrade"):
+        file.execute(statement)
+    with pytest.raises(SettingsError, match=f"--probe-history: .*{words}"):
         check(path)
-    with pytest.raises(NotAppended, match="schema 2"):
-        append(path, made_result(0))
-
-
-def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "h.db"
-    path.write_text("no database at all, but long enough to be taken for one " * 50)
-    with pytest.raises(SettingsError, match="cannot be used as a history: file is not a database"):
-        check(path)
-
-
-def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "h.db"
-    with sqlite3.connect(path) as file:
-        file.execute("CREATE TABLE runs (id INTEGER)")
-    with pytest.raises(SettingsError, match="it is no history: give a file that --probe-history wrote"):
-        check(path)
-    with pytest.raises(NotAppended, match="it is no history"):
+    with pytest.raises(NotAppended, match=words.partition(":")[0]):
         append(path, made_result(0))
 
 
@@ -250,22 +240,12 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_runs_since_a_date_are_listed(path: Path) -> None:
-    with open_history(path) as file:
-        assert [run.id for run in runs(file)] == [1, 2, 3, 4]
-        assert [run.id for run in runs(file, "2026-11-2")] == [2, 3, 4]
-        assert runs(file, "2026-11-21")[0].errors == 1
-
-
-def test_a_metric_has_a_point_for_each_run(path: Path) -> None:
+def test_a_metric_has_a_point_for_each_run_that_has_it(path: Path) -> None:
     with open_history(path) as file:
         found = points(file, "Functional.linear", "noise_ratio")
         assert [(point.run.id, point.cases) for point in found] == [(1, 2), (2, 2), (3, 2)]
-        assert found[2].value == 1e4
-        assert found[2].name == made_result(0).id
-        assert [point.run.id for point in points(file, "Functional.linear", "max_ulp", "2026-11-2")] == [2, 3]
-        assert points(file, "Functional.l*", "noise_ratio")[0].cases == 4
-        assert points(file, "Functional.linear.0.forward", "noise_ratio")[0].cases == 1
+        assert (found[2].value, found[2].name) == (1e4, made_result(0).id)
+        assert [point.cases for point in points(file, "Functional.l*", "noise_ratio", "2026-11-2")] == [4, 4]
         assert points(file, "Functional.unknown", "noise_ratio") == []
 
 
@@ -289,8 +269,7 @@ def test_the_run_before_is_of_the_same_dumps(path: Path) -> None:
     assert previous(known, known[3]) is None
 
 
-def test_the_factor_of_a_worse_case() -> None:
-    assert Worse("x", ("pass", "pass"), 2.0, 6.0).factor == 3
-    assert Worse("x", ("pass", "pass"), 0.0, 6.0).factor == math.inf
-    assert Worse("x", ("pass", "pass"), None, 6.0).factor == 1
-    assert Worse("x", ("pass", "pass"), math.inf, math.inf).factor == 1
+@pytest.mark.parametrize(("before", "factor"), [(2.0, 3), (0.0, math.inf), (None, 1), (math.inf, 1)])
+def test_the_factor_of_a_worse_case(before: float | None, factor: float) -> None:
+    after = before if before == math.inf else 6.0
+    assert Worse("x", ("pass", "pass"), before, after).factor == factor

@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import msgspec.structs
 import pytest
 from msgspec.structs import replace
 from syrupy.assertion import SnapshotAssertion
@@ -99,7 +98,7 @@ def test_more_than_ten_arguments_are_folded() -> None:
     assert shown[0].splitlines()[-2:] == ["  input.0.9  [2]  float32  -1 .. 1", "  and 2 more arguments, with -vv"]
     assert shown[1].splitlines()[-1] == "  input.0.11  [2]  float32  -1 .. 1"
     ten = failure(
-        msgspec.structs.replace(verdict, arguments=arguments[:10]),
+        replace(verdict, arguments=arguments[:10]),
         name="x", device="cpu", frame=None, saved="", command="",
     )  # fmt: skip
     assert ten.splitlines()[-1] == "  input.0.9  [2]  float32  -1 .. 1"
@@ -157,8 +156,7 @@ def test_summary_fits_the_screen_and_shows_ten_apis() -> None:
 def test_undecided_cases_have_a_line_of_their_own() -> None:
     tally = Tally()
     for reason in ("undecided: 3 of 100 elements could be judged", "beyond msprobe's table"):
-        verdict = OutputVerdict("output.0", (100,), "float32", "warning", "noise", reason)
-        tally.add(outcome("warning", verdict))
+        tally.add(outcome("warning", replace(output("warning"), reason=reason)))
     lines = list(summary_lines(tally, not_run=0))
     assert lines[:2] == ["2 cases, 2 warning", "1 case undecided: elements of an output could not be judged"]
 
@@ -169,9 +167,9 @@ def test_the_summary_keeps_to_the_width(width: int) -> None:
     reason = "beyond msprobe's table: " + 30 * "many words "
     metrics: dict[str, Metric] = {"noise_ratio": 3.0, "noise_ratio_limit": 4.0, "max_ulp": 2.0}
     verdict = OutputVerdict("output.0", (100,), "float32", "warning", "noise", reason, metrics)
-    tally.add(msgspec.structs.replace(outcome("warning", verdict), reason=reason))
+    tally.add(replace(outcome("warning", verdict), reason=reason))
     kind = "a kind of skip of many words that goes on behind the end of a narrow terminal"
-    tally.add(msgspec.structs.replace(outcome("skip"), kind=kind))
+    tally.add(replace(outcome("skip"), kind=kind))
     lines = list(summary_lines(tally, not_run=0, width=width))
     assert max(map(len, lines)) <= width
     # As much on a line as goes there.

@@ -16,6 +16,12 @@ def lines(folder: Path, name: str) -> list[list[str]]:
         return list(csv.reader(file))
 
 
+def rows(folder: Path, name: str) -> list[dict[str, str]]:
+    """Its rows, by the names of columns."""
+    header, *found = lines(folder, name)
+    return [dict(zip(header, line, strict=True)) for line in found]
+
+
 def unlike(mine: list[list[str]], theirs: list[list[str]]) -> Iterator[str]:
     """Cells that differ, messages apart, which are ours: as texts, or as numbers by more than 1e-6."""
     for ours, line in zip(mine, theirs, strict=True):

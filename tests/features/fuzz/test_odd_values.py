@@ -14,6 +14,8 @@ from pytest_probe.features.fuzz.regimes import Limits, floats
 from pytest_probe.inputs.draws import round_to_dtype
 from pytest_probe.model.dump import Call, Surroundings, TensorSpec
 from pytest_probe.model.run import Arguments, Leaf
+from pytest_probe.numerics.dtypes import numpy_dtype
+from tests.evidence.test_calls import slanted
 
 
 def drawn(regime: str, dtype: str, shape: tuple[int, ...], power: float, seed: int) -> Leaf:
@@ -163,3 +165,20 @@ def test_a_backward_that_would_end_the_process_is_passed_over() -> None:
     assert verdicts("Functional.group_norm", (images, 2, weight), "cpu") == ["pass"]
     asked = Leaf(images.array, True, images.strides)
     assert verdicts("Functional.group_norm", (asked, 2, weight), "cpu") == ["pass", "pass"]
+
+
+@pytest.mark.parametrize(("dtype", "roundoff"), [("float16", 2.0**-10), ("bfloat16", 2.0**-7)])
+def test_images_of_one_element_whose_strides_have_the_channels_last(dtype: str, roundoff: float) -> None:
+    """Sizes of 1 make a tensor dense in either order; the strides choose a kernel."""
+    rng = np.random.default_rng(0)
+    image = Leaf(rng.standard_normal((8, 16, 1, 1)).astype(numpy_dtype(dtype)), True, (16, 1, 16, 16))
+    mean, weight, bias = (Leaf(rng.standard_normal(16).astype(numpy_dtype(dtype))) for _ in range(3))
+    var = Leaf((rng.random(16) + 0.5).astype(numpy_dtype(dtype)))
+
+    def wrong(*args: torch.Tensor) -> torch.Tensor:
+        return slanted(torch.nn.functional.batch_norm, 0, 1 + roundoff, *args)
+
+    call = ("Functional.batch_norm", (image, mean, var, weight, bias), "cpu")
+    # The backward's own kernel rounds inside, in steps that are not written down.
+    assert verdicts(*call) == ["pass", "warning"]
+    assert verdicts(*call, wrong) == ["pass", "error"]

@@ -52,8 +52,3 @@ def test_mixed_numbers_are_of_all_regimes() -> None:
 def test_mixed_numbers_keep_to_the_limits() -> None:
     values = floats("mixed", "float32", (1000,), None, np.random.default_rng(0), limits=Limits(largest=1e6))
     assert np.max(np.abs(values[np.isfinite(values)])) <= 1e6 * (1 + 1e-12)
-
-
-def test_a_regime_is_the_same_for_the_same_seed() -> None:
-    first, second = (floats("wide", "float32", (9,), None, np.random.default_rng(5)) for _ in range(2))
-    assert first.tobytes() == second.tobytes()

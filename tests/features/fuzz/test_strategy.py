@@ -3,12 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from pytest_probe import frameworks
 from pytest_probe.features.fuzz.drawn import DrawnCall
 from pytest_probe.features.fuzz.from_records import learnt
-from pytest_probe.features.fuzz.strategy import _Drawing, calls
+from pytest_probe.features.fuzz.strategy import calls
 from pytest_probe.features.fuzz.templates import Template, template_from_table
 from pytest_probe.model.dump import Call, TensorSpec, named_tensors
 
@@ -75,15 +74,6 @@ def test_calls_around_a_record_keep_its_plain_arguments_types() -> None:
     (template,) = learnt("Functional.softmax", SIGNATURES, [record(spec(4, 16), dim=-1)])
     assert all(type(call.kwargs["dim"]) is int for call in drawn(template))
     assert any(call.args[0].shape == (4, 16) for call in drawn(template, 500))
-
-
-@settings(max_examples=5, database=None)
-@given(st.data())
-def test_equal_values_of_another_type_are_not_drawn_in_their_place(data: st.DataObject) -> None:
-    (template,) = learnt("Functional.softmax", SIGNATURES, [record(spec(4, 16), dim=-1)])
-    # One after another: those of the other types were drawn before.
-    for kind in (float, int, bool):
-        assert type(_Drawing(data.draw, template)._one_of((kind(0), kind(1)))) is kind
 
 
 def test_sizes_that_are_equal_in_a_record_of_an_unknown_api_stay_equal() -> None:

@@ -47,23 +47,14 @@ def test_a_search_finds_it(api: str, kernel: Callable[..., torch.Tensor]) -> Non
     assert search(checker(api, kernel), api, "float32", 200, 1, ("forward",)).failed is not None
 
 
-@pytest.mark.parametrize("api", ["Torch.sin", "Torch.pow"])
-def test_kernels_that_are_right_pass_by_ulp(api: str) -> None:
-    assert search(checker(), api, "float32", 100, 1, ("forward",)).failed is None
-
-
 def test_whole_numbers_and_halves_are_exact() -> None:
     numbers = np.array([[1.0, 3.0, -0.5], [0.25, np.nan, np.inf]], np.float32)
     leaves = {"input.0": Leaf(numbers), "input.1": Leaf(np.array([7])), "input.2": Leaf(np.array([2.0, 0.1, 0.0]))}
     assert exact_elements(leaves, (2, 3)).tolist() == [[True, False, True], [False, False, False]]
-
-
-def test_a_tensor_that_does_not_broadcast_counts_as_a_whole() -> None:
-    """As an `out` that is resized."""
-    numbers = np.array([[1.0, 0.1, -0.5]], np.float32)
-    nothing, inexact = Leaf(np.zeros(0, np.float32)), Leaf(np.full((2, 3), 0.1, np.float32))
-    assert exact_elements({"input.0": Leaf(numbers), "kwargs.out": nothing}, (1, 3)).tolist() == [[True, False, True]]
-    assert not exact_elements({"input.0": Leaf(numbers), "kwargs.out": inexact}, (1, 3)).any()
+    # A tensor that does not broadcast counts as a whole: an `out` that is resized.
+    for out, exact in ((np.zeros(0, np.float32), [True, False, True]), (np.full((2, 3), 0.1, np.float32), [False] * 3)):
+        leaves = {"input.0": Leaf(np.array([[1.0, 0.1, -0.5]], np.float32)), "kwargs.out": Leaf(out)}
+        assert exact_elements(leaves, (1, 3)).tolist() == [exact]
 
 
 def test_a_function_of_16_bit_sees_every_number() -> None:

@@ -1,15 +1,20 @@
-"""What the page keeps of each case."""
+"""What the page keeps of each case, and which cases it shows in detail."""
 
 from __future__ import annotations
 
 import json
+from heapq import nlargest
 
 import msgspec
-from hypothesis import given
+import numpy as np
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
 from pytest_probe.features.html.collected import FIXED, LONG_ROW, ROW, WORST, Collected, in_script
+from pytest_probe.features.html.plugin import MAX_DETAILED_PASSES, ShownInDetail
+from pytest_probe.model.verdict import OutputVerdict, Verdict
 from tests.support.made_results import made_result, made_results
 
 NUMBERS = st.floats() | st.sampled_from(["nan", "inf", "-inf"])
@@ -90,14 +95,11 @@ def test_a_row_is_never_longer_than_it_may_be(name: str, reason: str, text: str,
 
 
 @given(TEXTS)
+@example("</script>\u2028&")
 def test_what_is_in_a_script_cannot_end_it(text: str) -> None:
     written = in_script(msgspec.json.encode({text: [text]}))
     assert not {*"<>&\u2028\u2029"} & set(written.decode())
     assert json.loads(written) == {text: [text]}
-
-
-def test_what_could_end_a_script_or_a_line() -> None:
-    assert in_script(msgspec.json.encode("</script>\u2028&")) == b'"\\u003c/script\\u003e\\u2028\\u0026"'
 
 
 @given(TEXTS)
@@ -108,7 +110,31 @@ def test_details_cannot_end_a_script(text: str) -> None:
     assert json.loads(details)["standard"] == text
 
 
-def test_the_data_of_plots_are_small() -> None:
-    for result in made_results(40, 20):
-        assert result.details is not None
-        assert len(msgspec.json.encode(result.details.plots)) <= 4096
+def passed(ratio: float) -> Verdict:
+    metrics = {"noise_ratio": ratio, "noise_ratio_limit": 64.0}
+    return Verdict("pass", "auto", outputs=(OutputVerdict("output.0", (2,), "float32", "pass", "noise", "", metrics),))
+
+
+@pytest.mark.parametrize(("verdict", "shown"), [("error", True), ("warning", True), ("skip", False)])
+def test_errors_and_warnings_are_shown_in_detail_and_skips_are_not(verdict: str, shown: bool) -> None:
+    chosen = ShownInDetail()
+    for number in range(3 * MAX_DETAILED_PASSES):
+        chosen.takes(passed(float(number)))
+    assert chosen.takes(Verdict(verdict, "auto")) is shown  # type: ignore[arg-type]
+
+
+def test_the_worst_of_all_are_among_those_that_are_taken() -> None:
+    ratios = np.random.default_rng(0).lognormal(size=20_000).tolist()
+    chosen = ShownInDetail()
+    taken = [ratio for ratio in ratios if chosen.takes(passed(ratio))]
+    assert set(nlargest(MAX_DETAILED_PASSES, ratios)) <= set(taken)
+    # 200 + 200 ln(20,000 / 200)
+    assert len(taken) == pytest.approx(1121, rel=0.1)
+
+
+def test_a_case_without_a_limit_is_the_least() -> None:
+    chosen = ShownInDetail()
+    for _ in range(MAX_DETAILED_PASSES):
+        assert chosen.takes(Verdict("pass", "auto"))
+    assert not chosen.takes(Verdict("pass", "auto"))
+    assert chosen.takes(passed(0.5))

@@ -29,9 +29,9 @@ def changed(result: Result, factor: float) -> Result:
     return structs.replace(result, outputs=(structs.replace(result.outputs[0], metrics=metrics),))
 
 
-def beside(here: list[Result], there: list[Result], *, alike: bool = True) -> dict[str, object]:
+def beside(here: list[Result], there: list[Result]) -> dict[str, object]:
     other = ResultSet("run", "other", {each.id: OtherCase.of(each) for each in there})
-    found = Comparison(other, alike=alike)
+    found = Comparison(other)
     for row, result in enumerate(here):
         found.add(row, result)
     return found.data()
@@ -67,13 +67,6 @@ def test_cases_on_one_side_are_listed() -> None:
 def _short(result: Result) -> list[float]:
     numbers = OtherCase.of(result).numbers
     return [float(f"{numbers[name]:.4g}") for name in ("noise_ratio", "max_ulp")]
-
-
-def test_unlike_runs_are_listed() -> None:
-    cases = [made_result(number) for number in range(3)]
-    found = beside(cases, cases, alike=False)
-    assert (found["common"], found["moves"]) == (0, [])
-    assert (found["only_here"], found["only_there"]) == (3, 3)
 
 
 def test_a_benchmark_of_another_dtype_is_compared_and_a_run_is_not() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from msgspec.structs import replace
 
 from pytest_probe.check import CaseOutcome, Checker, RunRequest
-from pytest_probe.features.html.plugin import arguments_of, details_of, operands_of, plots_of
+from pytest_probe.features.html.plugin import details_of, operands_of, plots_of
 from pytest_probe.model.case import Case
 from pytest_probe.model.details import Details, Plots
 from pytest_probe.records import read_dump
@@ -22,12 +22,23 @@ from tests.support import scaled
 from tests.support.devices import Emulated
 from tests.support.scaled import Product
 
+T = TypeVar("T")
+
+
+def the(value: T | None) -> T:
+    assert value is not None
+    return value
+
 
 def plots(function: Any, reference: Any, *args: Any, device: Any = "cpu", plotted: bool = True) -> Plots | None:
     checker = Checker(RunRequest(device, plotted=plotted), Registry.default())
     (case,) = checker.pairs(function, reference, args)
     checked = checker.run(case)
     return plots_of(checked, checked.verdict)
+
+
+def drawn(function: Any, reference: Any, *args: Any, **options: Any) -> Plots:
+    return the(plots(function, reference, *args, **options))
 
 
 def wrong(x: torch.Tensor) -> torch.Tensor:
@@ -40,23 +51,20 @@ X = torch.randn(8, 16, generator=torch.Generator().manual_seed(0))
 
 
 def test_a_planted_fault_is_drawn() -> None:
-    found = plots(wrong, F.gelu, X)
-    assert found is not None
+    found = drawn(wrong, F.gelu, X)
+    cells, ratios = the(found.error_map).cells, the(found.noise_ratios)
     assert found.output == "output.0"
-    assert found.points is not None
-    assert found.points.more[0] == pytest.approx(0.25, rel=1e-3)
-    assert found.error_map is not None
-    assert found.error_map.cells.index(max(found.error_map.cells)) == 3 * 16 + 5
-    assert found.noise_ratios is not None
-    assert found.noise_ratios.first + len(found.noise_ratios.counts) > 20
-    assert sum(found.noise_ratios.counts) + found.noise_ratios.small == 128
+    assert the(found.points).more[0] == pytest.approx(0.25, rel=1e-3)
+    assert cells.index(max(cells)) == 3 * 16 + 5
+    assert ratios.first + len(ratios.counts) > 20
+    assert sum(ratios.counts) + ratios.small == 128
 
 
 def test_what_passes_is_drawn_too() -> None:
-    found = plots(F.gelu, F.gelu, X)
-    assert found is not None
-    assert found.noise_ratios is not None
-    assert found.noise_ratios.first + len(found.noise_ratios.counts) <= 6  # below 64, the limit
+    assert drawn(F.gelu, F.gelu, X, plotted=False).noise_ratios is None
+    found = drawn(F.gelu, F.gelu, X)
+    ratios = the(found.noise_ratios)
+    assert ratios.first + len(ratios.counts) <= 6  # below 64, the limit
     assert found.ulps is not None
     assert len(msgspec.json.encode(found)) <= 4096
 
@@ -68,27 +76,18 @@ def test_an_accelerator_that_is_one_by_name() -> None:
     (case,) = checker.pairs(F.gelu, F.gelu, (X,))
     checked = checker.run(case)
     assert checked.verdict.verdict == "error"
-    found = plots_of(checked, checked.verdict)
-    assert found is not None
-    assert found.error_map is not None
-    assert "0" not in found.error_map.cells
+    assert "0" not in the(the(plots_of(checked, checked.verdict)).error_map).cells
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
 def test_integers_have_no_ulp(dtype: torch.dtype) -> None:
-    found = plots(lambda x: torch.zeros_like(x), lambda x: x, torch.tensor([0, 1, 1]).to(dtype))
-    assert found is not None
-    assert (found.noise_ratios, found.ulps) == (None, None)
-    assert found.error_map is not None
-    assert found.error_map.cells[0] == "0"
-    assert set(found.error_map.cells[1:]) == {"9"}
+    found = drawn(lambda x: torch.zeros_like(x), lambda x: x, torch.tensor([0, 1, 1]).to(dtype))
+    assert (found.noise_ratios, found.ulps, the(found.error_map).cells) == (None, None, "099")
 
 
 def test_a_number_and_complex_numbers() -> None:
     for function, given in ((lambda x: x.sum().item(), X), (torch.fft.fft, X)):
-        found = plots(function, function, given)
-        assert found is not None
-        assert found.points is not None
+        assert drawn(function, function, given).points is not None
 
 
 def test_what_gave_nothing_has_no_plots() -> None:
@@ -98,20 +97,6 @@ def test_what_gave_nothing_has_no_plots() -> None:
     assert plots(broken, F.gelu, X) is None
     assert plots(lambda x: x[:2], lambda x: x, X) is None
     assert plots(lambda x: x[:0], lambda x: x[:0], X) is None
-
-
-def test_ratios_are_counted_where_plots_are_made_alone() -> None:
-    found = plots(F.gelu, F.gelu, X, plotted=False)
-    assert found is not None
-    assert found.noise_ratios is None
-
-
-def test_the_page_lists_the_arguments_of_a_case() -> None:
-    checker = Checker(RunRequest("cpu"), Registry.default())
-    (case,) = checker.pairs(F.gelu, F.gelu, (X,))
-    assert isinstance(case, Case)
-    (row,) = arguments_of(checker.run(case))
-    assert (row.shape, row.dtype) == ((8, 16), "float32")
 
 
 FLOAT4 = pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="torch has no float4 before 2.8")
@@ -173,9 +158,7 @@ def test_both_numbers_of_a_pair_are_drawn(tmp_path: Path) -> None:
     registry.calls["Tensor.clone"] = one_off
     checked = Checker(RunRequest("other", plotted=True), registry).run(Case(dump, dump.records[0], "forward", None))
     assert checked.verdict.arguments[0].value == "1 .. 1"
-    found = plots_of(checked, checked.verdict)
-    assert found is not None
-    assert found.ulps is not None
-    assert sum(found.ulps.counts) + found.ulps.small == 128
-    assert found.error_map is not None
-    assert found.error_map.cells.index(max(found.error_map.cells)) == 2 * 16 + 7
+    found = the(plots_of(checked, checked.verdict))
+    ulps, cells = the(found.ulps), the(found.error_map).cells
+    assert sum(ulps.counts) + ulps.small == 128
+    assert cells.index(max(cells)) == 2 * 16 + 7

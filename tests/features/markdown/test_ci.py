@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from pytest_probe.cli import main
-from tests.acceptance.conftest import USER_SCRIPT, DumpMaker, forward, tensor
+from pytest_probe.features.markdown import Failing, error_commands, page, step_summary
+from pytest_probe.reports.tally import Tally
+from tests.acceptance.conftest import USER_SCRIPT, DumpMaker
 from tests.features.gate.test_gate import BASELINE, CONFTEST, DATA, UPDATE, change, run
 from tests.support.other_plugins import Ran, run_beside
-
-X = tensor(8, 9)
 
 
 @pytest.fixture(autouse=True)
@@ -46,23 +46,8 @@ def test_github_marks_the_line_of_the_call(
     )
 
 
-def test_github_annotates_ten_failures_at_most(
-    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_dump(data={f"Torch.exp.{number}.forward": forward(X, output=X) for number in range(12)})
-    pytester.makeconftest(
-        "import torch\ndef pytest_probe_register(registry):\n    registry.calls['Torch.exp'] = lambda x: x\n"
-    )
-    quiet = run(pytester)
-    quiet.assert_outcomes(failed=12)
-    quiet.stdout.no_fnmatch_line("::error*")
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    assert sum(line.startswith("::error ") for line in run(pytester, "-q").outlines) == 10
-
-
-@pytest.mark.usefixtures("planted")
-def test_markdown_lists_the_failed_cases(pytester: pytest.Pytester, make_dump: DumpMaker, planted_run: Ran) -> None:
-    make_dump()
+def test_markdown_lists_the_failed_cases(planted_run: Ran) -> None:
+    planted_run.result.stdout.no_fnmatch_line("::error*")
     page = (planted_run.folder / "out/summary.md").read_text()
     assert page.splitlines()[:5] == [
         "## pytest-probe: 2 cases failed",
@@ -71,8 +56,6 @@ def test_markdown_lists_the_failed_cases(pytester: pytest.Pytester, make_dump: D
         "- 1 error: noise ratio 512 (limit 64), Functional.relu, at train.py:12 (record relu.0.backward)",
         "- 6 cases, 2 pass, 1 warning, 2 error, 1 skip",
     ]
-    assert run(pytester, "--probe-out=other", "-k", "argmax").ret == 0
-    assert Path("other/summary.md").read_text().startswith("## pytest-probe: nothing failed\n\n- 1 case, 1 pass\n")
 
 
 def test_a_summary_that_cannot_be_written_fails_the_run(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
@@ -155,3 +138,36 @@ def test_diff(
     status, text = diff(capsys, "base.jsonl", "new.jsonl")
     assert text.startswith("seed: 5 in A, 0 in B: bits are not compared\n")
     assert diff(capsys, "none.jsonl", "base.jsonl")[0] == 2
+
+
+def test_commands_escape_what_would_end_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_WORKSPACE", "/work/repo")
+    failing = Failing("a::b,c", "100 % wrong:\nall", "/work/repo/src/a,b.py", 3)
+    assert list(error_commands([failing])) == [
+        "::error file=src/a%2Cb.py,line=3,title=a%3A%3Ab%2Cc::100 %25 wrong:%0Aall"
+    ]
+    elsewhere = Failing("a", "b", "/other/x.py", 0)
+    assert list(error_commands([elsewhere] * 12)) == ["::error file=/other/x.py,title=a::b"] * 10
+
+
+@pytest.mark.parametrize(
+    ("actions", "file", "found"), [("", "page.md", None), ("true", "page.md", Path("page.md")), ("true", "", None)]
+)
+def test_the_summary_of_a_github_step_is_found_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch, actions: str, file: str, found: Path | None
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", actions)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", file)
+    assert step_summary() == found
+
+
+def test_markdown_shows_names_as_they_are() -> None:
+    tally = Tally()
+    tally.verdicts["error"] = 60
+    failing = [Failing("d.json::a|b`c", "limit *2* | <b>", "train.py", 7)] * 60
+    text = "\n".join(page(["probe: cpu"], tally, failing, 0, bold=["a_b cannot be written"]))
+    assert text.startswith(
+        "## pytest-probe: 60 cases failed\n\n- 60 cases, 60 error\n- cpu\n- **a\\_b cannot be written**\n"
+    )
+    assert "| `d.json::a\\|b'c` | limit \\*2\\* \\| \\<b\\> | `train.py:7` |" in text
+    assert text.endswith("\nand 10 more\n")

@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.capture.online.message import Entry, Goodbye, NoMessage, Sender
+from pytest_probe.capture.online.message import Entry, Goodbye, Sender
 from pytest_probe.capture.online.shared_folder import SharedFolder
 from pytest_probe.features.online import folder_source
-from pytest_probe.features.online.folder_source import FolderSource
+from pytest_probe.features.online.folder_source import FolderSource, Senders
 
 SENDER = Sender("0123abcd", 0, 1)
+RANKS = [Sender(f"{rank:08x}", rank, 3) for rank in range(3)]
 
 
-def entry(call: int) -> Entry:
-    return Entry(SENDER, 0, call, f"Torch.add.{call}.forward", "{}", {})
+def entry(call: int, sender: Sender = SENDER) -> Entry:
+    return Entry(sender, 0, call, f"Torch.add.{call}.forward", "{}", {})
 
 
 @pytest.fixture
@@ -159,4 +160,39 @@ def test_a_goodbye_that_is_none(program: SharedFolder, tmp_path: Path) -> None:
     judged(source)
     assert len(source.refused) == 1
     assert not source.finished()
-    assert NoMessage.__name__ not in source.refused[0]
+
+
+def test_all_that_train_together_say_goodbye() -> None:
+    senders = Senders()
+    assert not senders.all_ended
+    for number, sender in enumerate(RANKS):
+        senders.came(entry(0, sender), number)
+    for sender in RANKS[:2]:
+        senders.ended(Goodbye(sender, 1, 2))
+        assert not senders.all_ended
+    for lives in (False, False, True, False):
+        senders.alive(RANKS[2].run, lives)
+        assert senders.all_ended is not lives
+    assert senders.lost(lambda run: {7}) == [
+        "rank 2 went without a goodbye: 1 of the 3 entries that it sent were judged"
+    ]
+
+
+def test_what_another_host_judged_the_program_knows() -> None:
+    senders = Senders()
+    senders.ended(Goodbye(Sender("0123abcd", 4, 1), 5, 0))
+    assert senders.lost(lambda run: {-3, 2, 3, 4}) == []
+    assert senders.lost(lambda run: {-3, 1, 2, 4}) == ["rank 4 has ended: 4 of the 5 entries that it sent were judged"]
+
+
+def test_a_rank_that_never_comes_is_waited_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    senders = Senders()
+    for sender in RANKS[:2]:
+        senders.came(entry(0, sender))
+        senders.ended(Goodbye(sender, 1, 0))
+    assert not senders.all_ended
+    monkeypatch.setattr(folder_source, "GONE_SECONDS", -1.0)
+    assert senders.all_ended
+    assert senders.lost(lambda run: {0}) == ["ranks that never came: 1"]
+    senders.came(entry(0, RANKS[2]))
+    assert not senders.all_ended

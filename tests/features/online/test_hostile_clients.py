@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import socket
-import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 grpc = pytest.importorskip("grpc", reason="needs the extra online")
 
+from pytest_probe.capture.online import shared_folder
 from pytest_probe.capture.online.address import HostPort
 from pytest_probe.capture.online.frames import HEAD, PART_BYTES
 from pytest_probe.capture.online.message import Goodbye, Sender, read
@@ -42,22 +43,11 @@ def whole(number: int, message: bytes) -> list[bytes]:
 
 
 GOOD = content(entry(0), tensors(0))
-LENGTH = int.from_bytes(GOOD[:8], "little")
-
-
-def with_header(change: tuple[bytes, bytes]) -> bytes:
-    """A message whose header says something else."""
-    header = GOOD[8 : 8 + LENGTH]
-    assert change[0] in header
-    header = header.replace(*change)
-    return len(header).to_bytes(8, "little") + header + GOOD[8 + LENGTH :]
 
 
 REFUSED = {
     "nothing": ([], "the greeting cannot be read"),
-    "an empty greeting": ([b""], "the greeting cannot be read"),
     "a greeting that is no JSON": ([b"\xff\xfe{"], "the greeting cannot be read"),
-    "a list": ([b"[1]"], "the greeting cannot be read"),
     "deep brackets": ([b"[" * 4000], "the greeting cannot be read"),
     "a long greeting": ([b" " * 5000], "expected a greeting of at most 4,096"),
     "a name that is a path": ([greeting().replace(b"0123abcd", b"../../ab")], "the greeting cannot be read"),
@@ -72,21 +62,16 @@ REFUSED = {
         [greeting(), whole(0, GOOD)[0], whole(0, GOOD)[1][:-9], *whole(1, GOOD)],
         "belongs to another message",
     ),
-    "random bytes": ([greeting(), *whole(0, os.urandom(1000))], ""),
     "a pickle": ([greeting(), *whole(0, pickle.dumps(print))], ""),
     "a zip file": (
         [greeting(), *whole(0, b"PK\3\4" + bytes(100))],
         "its header has 67,324,752 bytes, which are at most",
     ),
-    "no text": ([greeting(), *whole(0, struct.pack("<Q", 2) + b"{}")], "no text"),
     "another sender": ([greeting(), *whole(0, content(entry(0, OTHER)))], "another sender than its stream"),
     "a name that no call has": (
         [greeting(), *whole(0, content(entry(0, name="../../etc/passwd")))],
         "a name that no call has",
     ),
-    "a dtype that is unknown": ([greeting(), *whole(0, with_header((b'"F32"', b'"F99"')))], "F99"),
-    "a tensor beyond the end": ([greeting(), *whole(0, with_header((b"[1000]", b"[9999]")))], "input.0"),
-    "a header beyond the end": ([greeting(), *whole(0, struct.pack("<Q", 1 << 40) + GOOD[8:])], "header"),
 }
 
 
@@ -145,29 +130,48 @@ def test_who_never_comes_to_an_end(end: Listening, monkeypatch: pytest.MonkeyPat
     assert {path.suffix for path in end.folder.iterdir()} <= {".alive"}
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(requests=st.lists(st.binary(max_size=200) | st.sampled_from([greeting(), *whole(0, GOOD), GOOD]), max_size=4))
+def test_a_program_that_goes_without_a_goodbye(end: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lives while its stream is open."""
+    monkeypatch.setattr(shared_folder, "GONE_SECONDS", 0.5)
+    monkeypatch.setattr(receiver, "BEAT_SECONDS", 0.05)
+    over, senders = threading.Event(), end.receiver.senders
+    with grpc.insecure_channel(str(end.address)) as channel:
+        message = chain([greeting(), *whole(0, GOOD)], iter(over.wait, True))
+        call = channel.stream_stream("/pytest_probe.Online/Send")(message)
+        while (received := end.receiver.take()) is None:
+            time.sleep(0.01)
+        end.receiver.judged(received)
+        time.sleep(1.0)
+        end.receiver.take()
+        assert not senders.all_ended
+        call.cancel()
+        over.set()
+    while not senders.all_ended:
+        end.receiver.take()
+    why = "rank 0 went without a goodbye: 1 of the 1 entries that it sent were judged"
+    assert senders.lost(end.receiver.done) == [why]
+
+
+@st.composite
+def changed(draw: st.DrawFn) -> bytes:
+    """A message with another byte."""
+    found = bytearray(GOOD)
+    found[draw(st.integers(0, len(GOOD) - 1))] ^= draw(st.integers(1, 255))
+    return bytes(found)
+
+
+PARTS = st.binary(max_size=200) | st.sampled_from([greeting(), *whole(0, GOOD), GOOD])
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(PARTS, max_size=4) | changed().map(lambda message: [greeting(), *whole(0, message)]))
 def test_any_bytes(end: Listening, requests: list[bytes]) -> None:
     code, _ = end.raw(*requests)
     assert code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OK)
     for name in end.files():
         assert read(end.folder / name).sender == SENDER
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(place=st.integers(0, len(GOOD) - 1), bits=st.integers(1, 255), number=st.integers(0, 1 << 30))
-def test_any_message_with_a_changed_byte(end: Listening, place: int, bits: int, number: int) -> None:
-    changed = bytearray(GOOD)
-    changed[place] ^= bits
-    sender = Sender(f"{number:08x}", 0, 1)
-    end.raw(greeting(sender), *whole(0, bytes(changed)))
-    good = Sender("01234567", 0, 1)
-    before = len(end.files())
-    assert end.raw(greeting(good, first=1 << 40), *whole(1 << 40, content(entry(0, good))))[0] in (
-        grpc.StatusCode.OK,
-        grpc.StatusCode.INVALID_ARGUMENT,
-    )
-    assert len(end.files()) >= before
+    # Who sends no message keeps nobody from sending one.
+    assert end.raw(greeting(OTHER, first=1 << 40))[0] is grpc.StatusCode.OK
 
 
 # It prints its port, listens until its standard input ends, and prints the most memory that it had.
@@ -185,47 +189,40 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 """
 
 
+@contextmanager
+def listener(folder: Path, limit: int, head: str = "") -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A process that listens, after these lines of a program, and its port."""
+    command = [sys.executable, "-c", head + LISTENER, str(folder), str(limit)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    yield process, int(process.stdout.readline())
+    process.kill()
+
+
 @pytest.mark.slow
 def test_idle_connections_end_nothing(tmp_path: Path) -> None:
     """More than this process may have files; they show nothing, and go soon."""
     quick = "import resource\nfrom pytest_probe.capture.online import frames\n"
     quick += "frames.STRANGERS = (('grpc.server_handshake_timeout_ms', 2000), *frames.STRANGERS[1:])\n"
     quick += "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200))\n"
-    process = subprocess.Popen(
-        [sys.executable, "-c", quick + LISTENER, str(tmp_path), str(LIMIT)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    port = int(process.stdout.readline())
-    idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(300)]
-    friend = Stream(HostPort("127.0.0.1", port), SENDER, limit=LIMIT, waits=True, keys=None)
-    assert friend.put(entry(0), tensors(0))
-    end = time.monotonic() + 30
-    while not list(tmp_path.glob("*.safetensors")) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert list(tmp_path.glob("*.safetensors"))
-    for each in idle:
-        each.close()
-    process.communicate()
-    assert process.returncode == 0
+    with listener(tmp_path, LIMIT, quick) as (process, port):
+        idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(300)]
+        friend = Stream(HostPort("127.0.0.1", port), SENDER, limit=LIMIT, waits=True, keys=None)
+        assert friend.put(entry(0), tensors(0))
+        end = time.monotonic() + 30
+        while not list(tmp_path.glob("*.safetensors")) and time.monotonic() < end:
+            time.sleep(0.05)
+        assert list(tmp_path.glob("*.safetensors"))
+        for each in idle:
+            each.close()
+        process.communicate()
+        assert process.returncode == 0
 
 
 @pytest.mark.slow
 def test_two_hundred_clients_at_once_take_little_memory(tmp_path: Path) -> None:
     """Each sends 24 MiB of the largest message, and never ends it."""
-    limit = 256 << 20
-    process = subprocess.Popen(
-        [sys.executable, "-c", LISTENER, str(tmp_path), str(limit)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    address = f"127.0.0.1:{process.stdout.readline().strip()}"
-    over = threading.Event()
-
+    limit, over = 256 << 20, threading.Event()
     part = HEAD.pack(0, 4 * limit) + bytes(PART_BYTES)
 
     def forever(number: int) -> Iterator[bytes]:
@@ -236,22 +233,23 @@ def test_two_hundred_clients_at_once_take_little_memory(tmp_path: Path) -> None:
         over.wait()
 
     options = [("grpc.use_local_subchannel_pool", 1)]
-    channels = [grpc.insecure_channel(address, options) for _ in range(200)]
-    calls = [channel.stream_stream("/pytest_probe.Online/Send")(forever(n)) for n, channel in enumerate(channels)]
-    for call in calls:
-        next(call)
-    over.wait(3.0)
-    friend = Sender("abcdabcd", 0, 1)
-    with grpc.insecure_channel(address, options) as channel:
-        welcome = next(channel.stream_stream("/pytest_probe.Online/Send")(iter([greeting(friend)]), timeout=20))
-    assert b'"next":0' in welcome
-    over.set()
-    for call in calls:
-        call.cancel()
-    for channel in channels:
-        channel.close()
-    taken, _ = process.communicate()
-    assert int(taken) < 1.5 * limit
+    with listener(tmp_path, limit) as (process, port):
+        channels = [grpc.insecure_channel(f"127.0.0.1:{port}", options) for _ in range(200)]
+        calls = [channel.stream_stream("/pytest_probe.Online/Send")(forever(n)) for n, channel in enumerate(channels)]
+        for call in calls:
+            next(call)
+        over.wait(3.0)
+        with grpc.insecure_channel(f"127.0.0.1:{port}", options) as channel:
+            friend = iter([greeting(Sender("abcdabcd", 0, 1))])
+            welcome = next(channel.stream_stream("/pytest_probe.Online/Send")(friend, timeout=20))
+        assert b'"next":0' in welcome
+        over.set()
+        for call in calls:
+            call.cancel()
+        for channel in channels:
+            channel.close()
+        taken, _ = process.communicate()
+        assert int(taken) < 1.5 * limit
 
 
 def test_what_comes_is_bounded_by_the_folder(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.features.online.plugin import Listening
 from pytest_probe.option_types import Given
 
+NO_ADDRESSES = ["7000", "host:99999", "localhost:1,port=2", "http://host:1", "file://other/x", "file:x", "a b:1"]
+
 
 def read(text: str, folder: Path) -> Listen | None:
     return Listening().read(Given("--probe-listen", text, folder, is_set=True))
@@ -33,10 +35,16 @@ def test_addresses(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["7000", "host:99999", "localhost:1,port=2", "http://host:1", "file://other/x", "file:x", "a b:1"]
+    ("text", "words"),
+    [
+        *((text, "or HOST:PORT, or msprobe's config") for text in NO_ADDRESSES),
+        ("0.0.0.0:7000", "what is sent would be readable on its way"),
+        ("file:///tmp/x,limit=1GB", "limit is for HOST:PORT; leave it out"),
+        ("localhost:7000,limit=much", "--probe-listen: 'much' cannot be used; give a size"),
+    ],
 )
-def test_what_is_no_address(text: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="or HOST:PORT, or msprobe's config"):
+def test_what_is_no_address(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=words):
         read(text, tmp_path)
 
 
@@ -76,9 +84,9 @@ def test_without_grpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read("file:///shared", tmp_path) is not None
     monkeypatch.setitem(sys.modules, "grpc", None)
     monkeypatch.delitem(sys.modules, "pytest_probe.capture.online.stream", raising=False)
-    source: Any = None
+    hooks: Any = None
     with pytest.raises(SettingsError, match=r"needs gRPC.*pip install 'pytest-probe\[online\]'"):
-        Connection(read_config(None, task="tensor", online="localhost:1"), source).open(0, 1)
+        Connection(read_config(None, task="tensor", online="localhost:1"), hooks).open(0, 1)
 
 
 def test_nothing_else_imports_it() -> None:

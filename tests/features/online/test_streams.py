@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -30,7 +30,6 @@ from tests.features.online.streams import (
     SENDER,
     CuttingProxy,
     Listening,
-    content,
     cuts,
     entry,
     make_certificates,
@@ -145,49 +144,23 @@ def test_a_program_that_must_not_wait_drops_what_finds_no_room(
     assert not program.full
 
 
-def test_nobody_there_is_said_once(
-    listen: Callable[..., Listening], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(sending, "GONE_SECONDS", 0.5)
-    program = listen().stream(port=1, limit=1)
-    with caplog.at_level(logging.WARNING, "pytest_probe"):
-        assert program.put(entry(0), tensors(0))
-        # Waits for room until the checking host is given up.
-        assert not program.put(entry(1), tensors(1))
-        assert not program.put(entry(2), tensors(2))
-        program.close(Goodbye(SENDER, 1, 0))
-    # A stream of another test may be given up meanwhile.
-    (line,) = (line for line in caplog.messages if "127.0.0.1:1 " in line)
-    assert "127.0.0.1:1 has taken nothing for 0 s" in line
-    assert "the program continues, and no more calls are checked" in line
-
-
-def test_a_checker_that_comes_late_gets_everything(listen: Callable[..., Listening], port: int) -> None:
-    first = listen(port=port)
-    program = first.stream()
-    first.close()
-    for number in range(5):
-        assert program.put(entry(number), tensors(number))
-    late = listen(port=port)
-    program.close(Goodbye(SENDER, 5, 0))
-    late.close()
-    assert [number for number, _ in came(late.folder)] == list(range(5))
-
-
-def test_another_checker_goes_on_where_the_first_ended(listen: Callable[..., Listening], port: int) -> None:
+@pytest.mark.parametrize("taken", [0, 1])
+def test_another_checker_goes_on_where_the_first_ended(listen: Callable[..., Listening], port: int, taken: int) -> None:
     """What the first took is its own; the second does not ask for it."""
     first = listen(port=port)
     program = first.stream()
-    assert program.put(entry(0), tensors(0))
+    for number in range(taken):
+        assert program.put(entry(number), tensors(number))
     while program._waiting:
         threading.Event().wait(0.01)
     first.close()
-    assert program.put(entry(1), tensors(1))
+    for number in range(taken, 5):
+        assert program.put(entry(number), tensors(number))
     second = listen(port=port)
-    program.close(Goodbye(SENDER, 2, 0))
+    program.close(Goodbye(SENDER, 5, 0))
     second.close()
-    assert [number for number, _ in came(first.folder)] == [0]
-    assert [number for number, _ in came(second.folder)] == [1]
+    assert [number for number, _ in came(first.folder)] == [*range(taken)]
+    assert [number for number, _ in came(second.folder)] == [*range(taken, 5)]
 
 
 def test_a_program_keeps_what_has_no_result(listen: Callable[..., Listening], port: int) -> None:
@@ -222,39 +195,50 @@ def test_a_program_keeps_what_has_no_result(listen: Callable[..., Listening], po
 
 
 WELCOME = msgspec.json.encode(Welcome(0, 1 << 30))
+Answer: TypeAlias = "Callable[[Iterator[bytes], threading.Event], Iterator[bytes]]"
 HELD: dict[str, Any] = {
+    "nobody is there": None,
     "takes no connection": None,
-    "says nothing": lambda over: iter(over.wait, True),
-    "takes nothing": lambda over: chain([WELCOME], iter(over.wait, True)),
-    "ends each stream": lambda over: iter(()),
+    "says nothing": lambda requests, over: iter(over.wait, True),
+    "takes nothing": lambda requests, over: chain([WELCOME], iter(over.wait, True)),
+    "ends each stream": lambda requests, over: iter(()),
 }
+
+
+@contextmanager
+def answering(answer: Answer) -> Iterator[int]:
+    """A host at the port that is given answers each stream so."""
+    import grpc
+
+    over, server = threading.Event(), grpc.server(ThreadPoolExecutor(4))
+    handler = grpc.stream_stream_rpc_method_handler(lambda requests, context: answer(requests, over))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+    port = server.add_insecure_port(f"{LOCAL}:0")
+    server.start()
+    yield port
+    # Else the thread that answers keeps this process from its end.
+    over.set()
+    server.stop(None)
 
 
 @pytest.mark.parametrize("kind", HELD)
 def test_a_program_is_not_held(kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    import grpc
-
     monkeypatch.setattr(sending, "GONE_SECONDS", 1.0)
     monkeypatch.setattr(sending, "_RETRY_SECONDS", 0.02)
-    answer, over = HELD[kind], threading.Event()
-    server = grpc.server(ThreadPoolExecutor(4))
-    silent = socket.create_server((LOCAL, 0))
-    port = silent.getsockname()[1]
-    if answer is not None:
-        handler = grpc.stream_stream_rpc_method_handler(lambda requests, context: answer(over))
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
-        port = server.add_insecure_port(f"{LOCAL}:0")
-        server.start()
-    program = sending.Stream(HostPort(LOCAL, port), SENDER, limit=1, waits=True, keys=None)
-    assert program.put(entry(0), tensors(0))
-    assert not program.put(entry(1), tensors(1))
-    assert program.close(Goodbye(SENDER, 1, 0)) == 1
-    (line,) = caplog.messages
-    assert "has taken nothing for 1 s" in line
-    # Else the thread that answers keeps this process from its end.
-    over.set()
-    server.stop(None)
+    answer, silent = HELD[kind], socket.create_server((LOCAL, 0))
+    unanswered = 1 if kind == "nobody is there" else silent.getsockname()[1]
+    with nullcontext(unanswered) if answer is None else answering(answer) as port:
+        program = sending.Stream(HostPort(LOCAL, port), SENDER, limit=1, waits=True, keys=None)
+        assert program.put(entry(0), tensors(0))
+        # Waits for room until the checking host is given up.
+        assert not program.put(entry(1), tensors(1))
+        assert not program.put(entry(2), tensors(2))
+        assert program.close(Goodbye(SENDER, 1, 0)) == 1
     silent.close()
+    # A stream of another test may be given up meanwhile.
+    (line,) = (line for line in caplog.messages if f"{LOCAL}:{port} " in line)
+    assert "has taken nothing for 1 s" in line
+    assert "the program continues, and no more calls are checked" in line
 
 
 def test_a_stream_whose_reader_never_wakes_is_opened_anew(
@@ -283,12 +267,10 @@ def test_a_stream_whose_reader_never_wakes_is_opened_anew(
 
 def test_a_stream_that_gets_no_welcome_is_opened_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checking host that ends just when a stream begins never answers it, and the next one is not asked."""
-    import grpc
-
     monkeypatch.setattr(sending, "_WELCOME_SECONDS", 0.5)
-    over, streams = threading.Event(), iter(range(1000))
+    streams = iter(range(1000))
 
-    def answer(requests: Iterator[bytes], context: object) -> Iterator[bytes]:
+    def answer(requests: Iterator[bytes], over: threading.Event) -> Iterator[bytes]:
         if next(streams) == 0:
             over.wait()
             return
@@ -296,17 +278,11 @@ def test_a_stream_that_gets_no_welcome_is_opened_anew(monkeypatch: pytest.Monkey
         for _ in requests:
             yield NUMBER.pack(2)
 
-    server = grpc.server(ThreadPoolExecutor(4))
-    handler = grpc.stream_stream_rpc_method_handler(answer)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
-    port = server.add_insecure_port(f"{LOCAL}:0")
-    server.start()
-    program = sending.Stream(HostPort(LOCAL, port), SENDER, limit=1 << 20, waits=True, keys=None)
-    assert program.put(entry(0), tensors(0))
-    assert program.close(Goodbye(SENDER, 1, 0)) == 0
-    assert next(streams) > 1
-    over.set()
-    server.stop(None)
+    with answering(answer) as port:
+        program = sending.Stream(HostPort(LOCAL, port), SENDER, limit=1 << 20, waits=True, keys=None)
+        assert program.put(entry(0), tensors(0))
+        assert program.close(Goodbye(SENDER, 1, 0)) == 0
+        assert next(streams) > 1
 
 
 def test_a_program_that_opens_two_streams(
@@ -344,41 +320,33 @@ def test_a_message_that_is_too_large_is_left_out_and_counted(
     assert not end.refused
 
 
-def test_both_ends_show_certificates(listen: Callable[..., Listening], tls: Path) -> None:
-    end = listen(tls=tls)
-    program = end.stream(keys=certificates(tls, "client"))
-    assert program.put(entry(0), tensors(0))
-    program.close(Goodbye(SENDER, 1, 0))
-    assert [number for number, _ in came(end.folder)] == [0]
-
-
-@pytest.mark.parametrize("client", ["without a certificate", "in plain text", "of another authority"])
-def test_who_shows_none_is_not_heard(
+@pytest.mark.parametrize(
+    "stranger", ["without a certificate", "in plain text", "of another authority", "that trusts another authority"]
+)
+def test_who_shows_no_certificate_is_not_heard(
     listen: Callable[..., Listening],
     tls: Path,
     tmp_path: Path,
-    client: str,
+    stranger: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """The last one hears of a host that it should not send to."""
     import grpc
 
     monkeypatch.setattr(sending, "GONE_SECONDS", 0.5)
     end = listen(tls=tls)
-    keys = None
-    if client == "of another authority":
+    keys = certificates(tls, "client")
+    if "authority" in stranger:
         other = make_certificates(tmp_path / "other")
-        # It knows whom to trust, and is not trusted.
-        shutil.copy(tls / "ca.crt", other / "ca.crt")
-        keys = certificates(other, "client")
-    elif client == "without a certificate":
-        keys = certificates(tls, "client")
-        monkeypatch.setattr(
-            grpc, "ssl_channel_credentials", lambda ca, key, crt, make=grpc.ssl_channel_credentials: make(ca)
-        )
-    stranger = end.stream(keys=keys)
-    assert stranger.put(entry(0), tensors(0))
-    stranger.close(Goodbye(SENDER, 1, 0))
+        key, certificate, authority = certificates(other, "client")
+        keys = (*keys[:2], authority) if "trusts" in stranger else (key, certificate, keys[2])
+    elif stranger == "without a certificate":
+        make = grpc.ssl_channel_credentials
+        monkeypatch.setattr(grpc, "ssl_channel_credentials", lambda authority, key, certificate: make(authority))
+    sender = end.stream(keys=None if stranger == "in plain text" else keys)
+    assert sender.put(entry(0), tensors(0))
+    sender.close(Goodbye(SENDER, 1, 0))
     assert not end.files()
     assert "no more calls are checked" in caplog.text
     monkeypatch.undo()
@@ -386,22 +354,6 @@ def test_who_shows_none_is_not_heard(
     assert friend.put(entry(1), tensors(1))
     friend.close(Goodbye(SENDER, 1, 0))
     assert [number for number, _ in came(end.folder)] == [1]
-
-
-def test_a_program_does_not_send_to_a_host_of_another_authority(
-    listen: Callable[..., Listening],
-    tls: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.setattr(sending, "GONE_SECONDS", 0.5)
-    end = listen(tls=make_certificates(tmp_path / "false"))
-    program = end.stream(keys=certificates(tls, "client"))
-    assert program.put(entry(0), tensors(0))
-    program.close(Goodbye(SENDER, 1, 0))
-    assert "has taken nothing" in caplog.text
-    assert not end.files()
 
 
 def test_a_port_that_is_taken(listen: Callable[..., Listening], tmp_path: Path) -> None:
@@ -422,9 +374,3 @@ def test_certificates_that_are_none(listen: Callable[..., Listening], tls: Path,
     (broken / "server.crt").write_text("no certificate")
     with pytest.raises(SettingsError):
         listen(tls=broken)
-
-
-def test_content_is_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "x.safetensors"
-    path.write_bytes(content(entry(3), tensors(3)))
-    assert read(path) == entry(3)

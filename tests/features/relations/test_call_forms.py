@@ -8,68 +8,55 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from pytest_probe.options import RELATION_NAMES
 from tests.features.relations.conftest import Ask, broken, found, normal
 
-
-def test_forms_of_a_method(ask: Ask) -> None:
-    verdict = ask("Tensor.exp", torch.Tensor.exp, normal(4, 6), names=("out", "inplace"))
-    assert {name: each.verdict for name, each in found(verdict).items()} == {"out": "pass", "inplace": "pass"}
-
-
-def test_several_outputs_have_several_outs(ask: Ask) -> None:
-    verdict = ask("Torch.sort", torch.sort, normal(4, 6), names=("out",))
-    assert found(verdict)["out"].verdict == "pass"
-
-
-@pytest.mark.parametrize(
-    ("kernel", "reason"),
-    [
-        (lambda x, out=None: torch.exp(x), "into an out, output.0: 24 of 24 elements differ"),
-        (
-            lambda x, out=None: torch.exp(x) if out is None else out.copy_(torch.exp(x)),
-            "with an out of size 0, it raises: ",
-        ),
-        (
-            lambda x, out=None: torch.exp(x) if out is None else torch.exp(x, out=out).clone(),
-            "with an out, it returns another tensor",
-        ),
-    ],
-    ids=["ignored", "never resized", "returns a copy"],
-)
-def test_an_out_that_is_not_what_it_promises(ask: Ask, kernel: Any, reason: str) -> None:
-    verdict = ask("Torch.exp", torch.exp, normal(4, 6), names=("out",), calls={"Torch.exp": kernel})
-    assert reason in found(verdict)["out"].reason
+X, Y, ROW = normal(4, 6), normal(4, 6, seed=1), normal(6)
+COMPLEX = [torch.complex(normal(4, 5, seed=seed), normal(4, 5, seed=seed + 2)) for seed in (0, 1)]
+# A call, the relations that are asked, and what is said of those that are.
+HEALTHY: dict[str, tuple[tuple[Any, ...], tuple[str, ...], dict[str, str]]] = {
+    "a method": (("Tensor.exp", torch.Tensor.exp, X), ("out", "inplace"), {"out": "pass", "inplace": "pass"}),
+    "several outputs": (("Torch.sort", torch.sort, X), ("out",), {"out": "pass"}),
+    "a result of another shape": (("Torch.add", torch.add, ROW, Y), ("inplace",), {"inplace": "skip"}),
+    "a product of complex numbers": (("Torch.div", torch.div, *COMPLEX), ("inplace",), {"inplace": "skip"}),
+    "it writes itself": (("Tensor.exp_", torch.Tensor.exp_, X), ("inplace", "out", "all-written"), {}),
+    "arguments of two shapes": (("Torch.add", torch.add, ROW, Y), ("alias",), {}),
+    "it draws": (("Functional.dropout", F.dropout, X, 0.5, True), RELATION_NAMES, {}),
+    "it leaves memory": (("Torch.empty_like", torch.empty_like, X), RELATION_NAMES, {}),
+}
 
 
-@pytest.mark.parametrize(
-    ("kernel", "reason"),
-    [
-        (torch.relu, "in place, output.0: "),
-        (lambda x: x.relu_().clone(), "in place, it returns a copy of its argument"),
-        (lambda x: x.clamp_(0.5), "in place, output.0: "),
-    ],
-    ids=["leaves its argument", "returns a copy", "another function"],
-)
-def test_a_twin_that_is_not_in_place(ask: Ask, kernel: Any, reason: str) -> None:
-    calls = {"Functional.relu_": kernel}
-    verdict = ask("Functional.relu", F.relu, normal(4, 6), names=("inplace",), calls=calls)
-    assert broken(verdict) == {"inplace": "error"}
-    assert reason in found(verdict)["inplace"].reason
+@pytest.mark.parametrize("name", HEALTHY)
+def test_which_forms_a_call_has(ask: Ask, name: str) -> None:
+    call, names, expected = HEALTHY[name]
+    verdict = ask(*call, names=names)
+    assert {relation: each.verdict for relation, each in found(verdict).items()} == expected
 
 
-def test_a_result_of_another_shape_has_no_twin(ask: Ask) -> None:
-    verdict = ask("Torch.add", torch.add, normal(6), normal(4, 6, seed=1), names=("inplace",))
-    assert found(verdict)["inplace"].reason == "its output is float32[4, 6], its argument has another dtype or shape"
+# Another kernel for a form, and what is said of it.
+WRONG: dict[str, tuple[str, Any, str]] = {
+    "an out that is never resized": (
+        "Torch.exp", lambda x, out=None: torch.exp(x) if out is None else out.copy_(torch.exp(x)),
+        "with an out of size 0, it raises: ",
+    ),
+    "an out that is copied": (
+        "Torch.exp", lambda x, out=None: torch.exp(x) if out is None else torch.exp(x, out=out).clone(),
+        "with an out, it returns another tensor",
+    ),
+    "a twin that returns a copy": (
+        "Functional.relu_", lambda x: x.relu_().clone(), "in place, it returns a copy of its argument",
+    ),
+    "a twin that is another function": ("Functional.relu_", lambda x: x.clamp_(0.5), "in place, output.0: "),
+}  # fmt: skip
 
 
-def test_calls_that_write_themselves_have_none(ask: Ask) -> None:
-    verdict = ask("Tensor.exp_", torch.Tensor.exp_, normal(4, 6), names=("inplace", "out", "all-written"))
-    assert found(verdict) == {}
-
-
-def test_arguments_of_two_shapes_are_no_alias(ask: Ask) -> None:
-    verdict = ask("Torch.add", torch.add, normal(6), normal(4, 6, seed=1), names=("alias",))
-    assert found(verdict) == {}
+@pytest.mark.parametrize("name", WRONG)
+def test_a_form_that_is_not_what_it_promises(ask: Ask, name: str) -> None:
+    api, kernel, reason = WRONG[name]
+    relation, call = ("out", torch.exp) if api == "Torch.exp" else ("inplace", F.relu)
+    verdict = ask(api.rstrip("_"), call, X, names=(relation,), calls={api: kernel})
+    assert broken(verdict) == {relation: "error"}
+    assert reason in found(verdict)[relation].reason
 
 
 def test_an_alias_in_place(ask: Ask) -> None:
@@ -90,21 +77,11 @@ def test_an_alias_in_place(ask: Ask) -> None:
     assert found(wrong)["alias"].reason.startswith("with input.0 as input.1, too, output.0: ")
 
 
-def test_random_calls_are_asked_nothing(ask: Ask) -> None:
-    assert found(ask("Functional.dropout", F.dropout, normal(4, 6), 0.5, True)) == {}
-    assert found(ask("Torch.empty_like", torch.empty_like, normal(4, 6))) == {}
-
-
 @pytest.mark.parametrize("function", [torch.sigmoid, torch.exp2, torch.sinh], ids=lambda function: function.__name__)
 def test_an_out_lies_as_a_plain_result_does(ask: Ask, function: Any) -> None:
     """torch chooses kernels by strides, and they round otherwise."""
     verdict = ask(f"Torch.{function.__name__}", function, normal(33, 40).t(), names=("out",))
     assert found(verdict)["out"].verdict == "pass"
-
-
-def test_complex_products_are_not_asked_in_place(ask: Ask) -> None:
-    x, y = (torch.complex(normal(4, 5, seed=seed), normal(4, 5, seed=seed + 2)) for seed in (0, 1))
-    assert found(ask("Torch.div", torch.div, x, y, names=("inplace",)))["inplace"].verdict == "skip"
 
 
 def test_an_argument_that_only_the_other_form_writes_to(ask: Ask) -> None:

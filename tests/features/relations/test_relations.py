@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import torch.nn.functional as F
 
 from tests.support.related import FAULTS
@@ -23,8 +24,6 @@ def pytest_probe_register(registry):
 
 def faulty(pytester: pytest.Pytester, name: str) -> None:
     """A dump with the call of a fault, twice, and a conftest that plants it."""
-    import torch
-
     fault = FAULTS[name]
     args = fault.args(torch.float32)
     data = {**entries(f"{fault.api}.0", fault.function, *args), **entries(f"{fault.api}.1", fault.function, *args)}
@@ -62,7 +61,7 @@ def test_an_error_fails_its_items(pytester: pytest.Pytester) -> None:
     ]  # fmt: skip
 
 
-def test_a_warning_passes_but_under_strict(pytester: pytest.Pytester) -> None:
+def test_a_warning_passes(pytester: pytest.Pytester) -> None:
     """Results have the counts and the worst elements."""
     faulty(pytester, "split")
     result = run(pytester, "--probe-relations=batch,order", "--probe-out=out", "-n2")
@@ -79,19 +78,10 @@ def test_a_warning_passes_but_under_strict(pytester: pytest.Pytester) -> None:
     # msprobe's files have outputs of calls alone.
     details = next((pytester.path / "out").glob("*details*.csv")).read_text(encoding="utf-8-sig")
     assert details.count("Functional.softmax.0") == 1
-    run(pytester, "--probe-relations=batch,order", "--probe-strict").assert_outcomes(failed=2)
-
-
-def test_nothing_is_asked_without_the_option(pytester: pytest.Pytester) -> None:
-    faulty(pytester, "write before")
-    result = run(pytester, "--probe-out=out")
-    result.assert_outcomes(passed=2)
-    assert "relation" not in (pytester.path / "out" / "results.jsonl").read_text()
-    assert not (pytester.path / "out" / "answers.json").exists()
 
 
 def test_a_row_of_the_projects(pytester: pytest.Pytester) -> None:
-    write_dump(pytester.path, entries("Functional.relu.0", F.relu, *FAULTS["tail"].args(__import__("torch").float32)))
+    write_dump(pytester.path, entries("Functional.relu.0", F.relu, *FAULTS["tail"].args(torch.float32)))
     pytester.makeconftest(
         "def pytest_probe_register(registry):\n    registry.relations['Functional.relu'] = {'batch': {'input': 9}}"
     )
@@ -157,10 +147,3 @@ def test_the_gate_holds_what_held(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*the relation batch held, now it does not*"])
     run(pytester, "--probe-baseline=other.jsonl", "--probe-baseline-update").assert_outcomes(passed=2)
     assert "failed" not in run(pytester, "--probe-baseline=other.jsonl", "--probe-relations=batch").parseoutcomes()
-
-
-def test_an_error_that_the_baseline_has_is_known(pytester: pytest.Pytester) -> None:
-    gate = ("--probe-baseline=base.jsonl", "--probe-relations=guard")
-    faulty(pytester, "write before")
-    run(pytester, *gate, "--probe-baseline-update")
-    run(pytester, *gate).assert_outcomes(xfailed=2)

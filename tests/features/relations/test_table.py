@@ -43,23 +43,6 @@ def test_axes_that_are_not_there() -> None:
         axes("~dim", 4, 5)
 
 
-def test_rows_of_the_packaged_table() -> None:
-    linear = row("linear", "Functional.linear", "cpu", {})
-    assert (linear.batch, linear.inplace, linear.out, linear.layout) == ({"input": ":-1"}, False, False, True)
-    add = row("add", "Torch.add", "cpu", {})
-    assert (add.batch, add.alias, add.inplace, add.out) == (
-        {"input": ":", "other": ":"},
-        ("input", "other"),
-        True,
-        True,
-    )
-    assert row("my_kernel", "Mine.my_kernel", "cpu", {}) == Row()
-
-
-def test_reads_of_all_memory() -> None:
-    assert row("as_strided", "Torch.as_strided", "cpu", {}).whole_memory
-
-
 def test_non_deterministic_is_an_accelerator_alone() -> None:
     assert not row("index_add", "Torch.index_add", "cpu", {}).nondeterministic
     assert row("index_add", "Torch.index_add", "cuda:0", {}).nondeterministic
@@ -68,6 +51,7 @@ def test_non_deterministic_is_an_accelerator_alone() -> None:
 def test_a_users_row_stands_for_the_packaged_one() -> None:
     users = {"Functional.linear": {"batch": {"input": 0}, "alias": ["input", "weight"]}}
     assert row("linear", "Functional.linear", "cpu", users) == Row({"input": 0}, alias=("input", "weight"))
+    assert row("my_kernel", "Mine.my_kernel", "cpu", users) == Row()
 
 
 @pytest.mark.parametrize(

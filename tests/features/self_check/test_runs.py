@@ -60,8 +60,7 @@ def run(pytester: pytest.Pytester) -> Any:
 
 
 def test_each_question_is_an_output(run: Any) -> None:
-    result, found = run(SELF, "--probe-device=other", "--probe-out=out", "--probe-html=page.html", "-n1")
-    assert "pass (self)" in Path("page.html").read_text()
+    result, found = run(SELF, "--probe-device=other", "--probe-out=out", "-n1")
     result.assert_outcomes(passed=4)
     result.stdout.fnmatch_lines(["4 cases, 4 pass (self)", "pass (self): a fault that all dtypes' *"])
     matmul = found["Torch.matmul.0.forward"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,28 +23,34 @@ from tests.support import models
 MODES = ("improve_precision", "add_noise", "no_change", "to_cpu")
 
 
-def trained(model: str, folder: Path | None, **options: Any) -> tuple[list[float], bytes]:
-    """The losses of two steps, and where the random numbers stand."""
-    torch.manual_seed(0)
-    step, losses = models.ALL[model](), []
-    debugger = None if folder is None else PrecisionDebugger(task="free_benchmark", dump_path=folder, **options)
-    for _ in range(2):
+def trained(step: Callable[[], torch.Tensor], folder: Path | None, steps: int = 2, **options: Any) -> list[float]:
+    """What each step gives, with a debugger that asks or without one."""
+    found, debugger = [], None
+    if folder is not None:
+        debugger = PrecisionDebugger(task="free_benchmark", dump_path=folder, **options)
+    for _ in range(steps):
         if debugger is not None:
             debugger.start()
-        losses.append(step().item())
+        given = step()
         if debugger is not None:
             debugger.stop()
             debugger.step()
+        found.append(given.mean().item())
     if debugger is not None:
         debugger.close()
-    return losses, torch.get_rng_state().numpy().tobytes()
+    return found
 
 
 @pytest.mark.evidence
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("model", ["gpt", "cnn", "autocast"])
 def test_a_healthy_training_is_the_same_and_nothing_is_suspicious(tmp_path: Path, model: str, mode: str) -> None:
-    assert trained(model, tmp_path / "found", pert_mode=mode) == trained(model, None)
+    found = []
+    for folder in (tmp_path / "found", None):
+        torch.manual_seed(0)
+        losses = trained(models.ALL[model](), folder, pert_mode=mode)
+        found.append((losses, torch.get_rng_state().numpy().tobytes()))
+    assert found[0] == found[1]
     assert not (tmp_path / "found" / "free_benchmark.csv").exists()
 
 
@@ -55,14 +61,8 @@ def said(text: str, words: str) -> int:
 
 def test_a_sample_of_calls_is_asked_in_a_sample_of_steps(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    debugger = PrecisionDebugger(task="free_benchmark", dump_path=tmp_path, sample=50)
     x = torch.randn(4, 4).bfloat16()
-    for _ in range(2000):
-        debugger.start()
-        torch.tanh(x)
-        debugger.stop()
-        debugger.step()
-    debugger.close()
+    trained(lambda: torch.tanh(x), tmp_path, 2000, sample=50)
     # Of 2,000 calls one of 50 is 40, and of 2,000 steps one of 5 is 400: six standard deviations.
     assert 3 < said(caplog.text, " of ") < 77
     assert 293 < said(caplog.text, " of 2,000 steps") < 507
@@ -70,18 +70,16 @@ def test_a_sample_of_calls_is_asked_in_a_sample_of_steps(tmp_path: Path, caplog:
 
 def test_an_interval_opens_where_its_first_call_is_not_drawn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    scope = ["Torch.tanh.0", "Torch.exp.0"]
-    debugger = PrecisionDebugger(task="free_benchmark", dump_path=tmp_path, sample=5, scope=scope)
     x = torch.randn(4).bfloat16()
-    for _ in range(40):
-        debugger.start()
+
+    def step() -> torch.Tensor:
         torch.tanh(x)
         for _ in range(10):
             torch.sin(x)
         torch.exp(x)
-        torch.cos(x)
-        debugger.step()
-    debugger.close()
+        return torch.cos(x)
+
+    trained(step, tmp_path, 40, sample=5, scope=["Torch.tanh.0", "Torch.exp.0"])
     # A fifth of 40 * 12 calls; not of those 40 alone whose first call is drawn.
     assert 50 < said(caplog.text, " of ") < 150
 
@@ -120,20 +118,14 @@ def wrong_gelu() -> Iterator[None]:
     library._destroy()
 
 
-def step(**options: Any) -> torch.Tensor:
-    debugger = PrecisionDebugger(task="free_benchmark", **options)
+def wrong_step() -> torch.Tensor:
     x = torch.randn(16, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
-    debugger.start()
-    found = F.gelu(F.linear(x, torch.eye(64).bfloat16()))
-    debugger.stop()
-    debugger.step()
-    debugger.close()
-    return found
+    return F.gelu(F.linear(x, torch.eye(64).bfloat16()))
 
 
 @pytest.mark.usefixtures("wrong_gelu")
 def test_a_fault_is_written_with_a_dump(tmp_path: Path) -> None:
-    step(dump_path=tmp_path)
+    trained(wrong_step, tmp_path, 1)
     (row,) = csv.DictReader((tmp_path / "free_benchmark.csv").open())
     assert (row["api_name"], row["pert_mode"], row["stage"]) == ("Functional.gelu.0", "improve_precision", "forward")
     assert float(row["max_rel"]) > 0.005
@@ -145,11 +137,16 @@ def test_a_fault_is_written_with_a_dump(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("wrong_gelu")
 def test_fix_takes_the_wider_result(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    x = torch.randn(16, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
-    fixed = step(dump_path=tmp_path, handler_type="fix", list=["gelu"])
-    wide = x.float()
+    fixed: list[torch.Tensor] = []
+
+    def step() -> torch.Tensor:
+        fixed.append(wrong_step())
+        return fixed[0]
+
+    trained(step, tmp_path, 1, handler_type="fix", list=["gelu"])
+    wide = torch.randn(16, 64, generator=torch.Generator().manual_seed(0)).bfloat16().float()
     right = (wide * 0.5 * (1 + torch.erf(wide * 0.5**0.5))).bfloat16()
-    assert torch.equal(fixed, right)
+    assert torch.equal(fixed[0], right)
     assert "replaced the results of 1 calls" in caplog.text
 
 
@@ -176,23 +173,17 @@ class Strange(torch.nn.Module):
 def strange(dtype: torch.dtype, folder: Path | None = None, **options: Any) -> tuple[list[float], list[torch.Tensor]]:
     """The losses of three steps, and what the model then holds."""
     torch.manual_seed(0)
-    model, losses = Strange().to(dtype), []
+    model = Strange().to(dtype)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    debugger = None if folder is None else PrecisionDebugger(task="free_benchmark", dump_path=folder, **options)
-    for _ in range(3):
-        x = torch.randn(2, 8, 16, dtype=dtype)
-        if debugger is not None:
-            debugger.start()
-        loss = model(x)
+
+    def step() -> torch.Tensor:
+        loss: torch.Tensor = model(torch.randn(2, 8, 16, dtype=dtype))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        losses.append(loss.item())
-        if debugger is not None:
-            debugger.stop()
-            debugger.step()
-    if debugger is not None:
-        debugger.close()
+        return loss
+
+    losses = trained(step, folder, 3, **options)
     return losses, [torch.get_rng_state(), *model.state_dict().values()]
 
 
@@ -361,13 +352,8 @@ def test_msprobes_file(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeyp
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     section = {"scope": [], "list": ["gelu"], "fuzz_stage": "backward", "pert_mode": "improve_precision"}
     file = tmp_path / "config.json"
-    content: dict[str, Any] = {
-        "task": "free_benchmark",
-        "dump_path": str(tmp_path / "out"),
-        "level": "L1",
-        "free_benchmark": section,
-    }
-    content |= {"rank": [], "step": [3], "seed": 5, "is_deterministic": False}
+    content = {"task": "free_benchmark", "dump_path": str(tmp_path / "out"), "level": "L1", "free_benchmark": section,
+               "rank": [], "step": [3], "seed": 5, "is_deterministic": False}  # fmt: skip
     file.write_text(json.dumps(content))
     debugger = PrecisionDebugger(str(file))
     assert caplog.messages == [f"pytest-probe: {file}: these keys have no effect here: step"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch import nn
 
 from pytest_probe import capture
 from pytest_probe.cli import main
+from tests.support.csv_cells import rows
 from tests.support.models import GPT, trained
 
 RUN = ("-p", "no:cacheprovider", "--probe-device=cpu", "--probe-api=Functional.*")
@@ -73,10 +73,9 @@ def test_a_step_without_a_loss_proves_too_little(pytester: pytest.Pytester, dump
     bad.stdout.fnmatch_lines(
         ["probe: sensitivity: 5* % of the cases prove something, --probe-sensitivity asks for 90 %;*linear backward*"]
     )
-    with (pytester.path / "out/detects.csv").open(encoding="utf-8-sig") as file:
-        rows = list(csv.DictReader(file))
-    assert {row["weak"] != "" for row in rows if ".backward" in row["id"]} == {True}
-    assert {row["weak"] for row in rows if ".forward" in row["id"]} == {""}
+    found = rows(pytester.path / "out", "detects")
+    assert {row["weak"] != "" for row in found if ".backward" in row["id"]} == {True}
+    assert {row["weak"] for row in found if ".forward" in row["id"]} == {""}
 
 
 def test_show_expects_it(dumps: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,8 +97,7 @@ def test_without_the_option_passes_state_what_they_detect(pytester: pytest.Pytes
     stated = [output["detects"] for result in found for output in result["outputs"]]
     assert stated
     assert all(each["scale"] > 0 and each["element"] >= 1 for each in stated)
-    with (pytester.path / "out/detects.csv").open(encoding="utf-8-sig") as file:
-        assert len(list(csv.DictReader(file))) == len(stated)
+    assert len(rows(pytester.path / "out", "detects")) == len(stated)
 
 
 def test_verbose_runs_and_the_page_show_right_digits(pytester: pytest.Pytester, dumps: tuple[Path, Path]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import torch
@@ -18,95 +18,56 @@ from pytest_probe.standards.tables import classes_of
 from tests.check.conftest import Bench, Make, normal
 from tests.support.devices import Emulated
 
-_LABELS = torch.tensor([3, 1, 4, 1, 5, 2, 6, 0])
-_MASK = torch.arange(128).reshape(8, 16) % 3 == 0
-
-
-# The arguments of a call, the direction, and the words that name it.
-WEAK: dict[str, tuple[tuple[Any, ...], dict[str, Any], Direction, str]] = {
-    "zeros": (("Torch.mul", torch.mul, normal(8, 16), torch.zeros(8, 16)), {}, "forward", "input.1 is all zeros"),
-    "zero weights": (
-        ("Functional.linear", F.linear, normal(8, 16), torch.zeros(4, 16)),
-        {},
-        "forward",
-        "input.1 is all zeros",
-    ),
-    "zero gradient": (
-        ("Torch.sigmoid", torch.sigmoid, normal(8, 16) * 0 + 200),
-        {},
-        "backward",
-        "grad.input.0 is all zeros",
-    ),
+X, Y, ROWS = normal(8, 16), normal(8, 16, seed=1), normal(8, 10)
+ZEROS, COLUMN = torch.zeros(8, 16), normal(8, 1)
+LABELS = torch.tensor([3, 1, 4, 1, 5, 2, 6, 0])
+MASK = torch.arange(128).reshape(8, 16) % 3 == 0
+NONE, EVERY = torch.zeros_like(MASK), torch.ones_like(MASK)
+Recorded: TypeAlias = tuple[Any, ...]
+# Calls, whose gradients are meant where the name says so, and the words that name them.
+WEAK: dict[str, tuple[Recorded, str]] = {
+    "zeros": (("Torch.mul", torch.mul, X, ZEROS), "input.1 is all zeros"),
+    "zero weights": (("Functional.linear", F.linear, X, torch.zeros(4, 16)), "input.1 is all zeros"),
+    "zero gradient, backward": (("Torch.sigmoid", torch.sigmoid, X * 0 + 200), "grad.input.0 is all zeros"),
     "one label": (
-        ("Functional.cross_entropy", F.cross_entropy, normal(8, 10), torch.full((8,), 3)),
-        {},
-        "forward",
-        "input.1 is all 3",
+        ("Functional.cross_entropy", F.cross_entropy, ROWS, torch.full((8,), 3)), "input.1 is all 3",
     ),
     "one class": (
-        ("Functional.cross_entropy", F.cross_entropy, normal(8, 1), torch.zeros(8, dtype=torch.long)),
-        {},
-        "forward",
+        ("Functional.cross_entropy", F.cross_entropy, COLUMN, torch.zeros(8, dtype=torch.long)),
         "output.0 is all zeros, whatever the inputs are",
     ),
-    "a mask of all": (
-        ("Tensor.masked_fill", torch.masked_fill, normal(8, 16), torch.ones(8, 16, dtype=torch.bool), 0.0),
-        {},
-        "forward",
-        "input.1 is all True",
-    ),
-    "no mask that lets through": (
-        ("Torch.where", torch.where, torch.zeros(8, 16, dtype=torch.bool), normal(8, 16), torch.zeros(8, 16)),
-        {},
-        "forward",
-        "input.2 is all zeros",
-    ),
-    "one term": (("Torch.matmul", torch.matmul, normal(8, 1), normal(1, 16)), {}, "forward", ONE_TERM),
-    "softmax of one": (
-        ("Functional.softmax", F.softmax, normal(8, 1)),
-        {"dim": 1},
-        "forward",
-        "output.0 is all 1, whatever the inputs are",
-    ),
-    "saturated": (("Torch.sigmoid", torch.sigmoid, normal(8, 16).abs() + 200), {}, "forward", "output.0 is all 1"),
-    "lost digits": (("Torch.sin", torch.sin, 1e8 * normal(8, 16)), {}, "forward", UNSEEN),
+    "a mask of all": (("Tensor.masked_fill", torch.masked_fill, X, EVERY, 0.0), "input.1 is all True"),
+    "no mask that lets through": (("Torch.where", torch.where, NONE, X, ZEROS), "input.2 is all zeros"),
+    "one term": (("Torch.matmul", torch.matmul, COLUMN, normal(1, 16)), ONE_TERM),
+    "softmax of one": (("Functional.softmax", F.softmax, COLUMN, 1), "output.0 is all 1, whatever the inputs are"),
+    "saturated": (("Torch.sigmoid", torch.sigmoid, X.abs() + 200), "output.0 is all 1"),
+    "lost digits": (("Torch.sin", torch.sin, 1e8 * X), UNSEEN),
     "everything dropped": (
-        ("Functional.dropout", F.dropout, normal(8, 16)),
-        {"p": 1.0},
-        "forward",
-        "output.0 is all zeros, whatever the inputs are",
+        ("Functional.dropout", F.dropout, X, 1.0), "output.0 is all zeros, whatever the inputs are",
     ),
-}
+}  # fmt: skip
 # What no statistics of arguments and outputs tell.
-_BY_RUNS = ("one term", "lost digits", "zero gradient")
-STRONG: dict[str, tuple[tuple[Any, ...], dict[str, Any], Direction]] = {
-    "mul": (("Torch.mul", torch.mul, normal(8, 16), normal(8, 16, seed=1)), {}, "forward"),
-    "mul backward": (("Torch.mul", torch.mul, normal(8, 16), normal(8, 16, seed=1)), {}, "backward"),
-    "linear without bias": (
-        ("Functional.linear", F.linear, normal(8, 16), normal(4, 16, seed=1), torch.zeros(4)),
-        {},
-        "forward",
-    ),
-    "labels": (("Functional.cross_entropy", F.cross_entropy, normal(8, 10), _LABELS), {}, "forward"),
-    "labels backward": (("Functional.cross_entropy", F.cross_entropy, normal(8, 10), _LABELS), {}, "backward"),
-    "mask": (("Tensor.masked_fill", torch.masked_fill, normal(8, 16), _MASK, 0.0), {}, "forward"),
-    "where": (("Torch.where", torch.where, _MASK, normal(8, 16), torch.zeros(8, 16)), {}, "forward"),
-    "matmul": (("Torch.matmul", torch.matmul, normal(8, 4), normal(4, 16)), {}, "forward"),
-    "softmax": (("Functional.softmax", F.softmax, normal(8, 16)), {"dim": 1}, "forward"),
-    "sigmoid": (("Torch.sigmoid", torch.sigmoid, normal(8, 16)), {}, "forward"),
-    "dropout": (("Functional.dropout", F.dropout, normal(8, 16)), {"p": 0.5}, "forward"),
-    "mean": (("Torch.mean", torch.mean, normal(8, 16)), {}, "forward"),
-    "mean backward": (("Torch.mean", torch.mean, normal(8, 16)), {}, "backward"),
-    "sum backward": (("Torch.sum", torch.sum, normal(8, 16)), {}, "backward"),
-    "relu": (("Functional.relu", F.relu, normal(8, 16)), {}, "forward"),
-    "zeros_like": (("Torch.zeros_like", torch.zeros_like, normal(8, 16)), {}, "forward"),
-    "layer_norm": (
-        ("Functional.layer_norm", F.layer_norm, normal(8, 16), (16,), torch.ones(16), torch.zeros(16)),
-        {},
-        "forward",
-    ),
-    "embedding": (("Functional.embedding", F.embedding, _LABELS, normal(8, 4)), {}, "forward"),
-    "item": (("Torch.add", torch.add, normal(1).reshape(()), 1.0), {}, "forward"),
+BY_RUNS = ("one term", "lost digits", "zero gradient, backward")
+STRONG: dict[str, Recorded] = {
+    "mul": ("Torch.mul", torch.mul, X, Y),
+    "mul, backward": ("Torch.mul", torch.mul, X, Y),
+    "linear without bias": ("Functional.linear", F.linear, X, normal(4, 16, seed=1), torch.zeros(4)),
+    "labels": ("Functional.cross_entropy", F.cross_entropy, ROWS, LABELS),
+    "labels, backward": ("Functional.cross_entropy", F.cross_entropy, ROWS, LABELS),
+    "mask": ("Tensor.masked_fill", torch.masked_fill, X, MASK, 0.0),
+    "where": ("Torch.where", torch.where, MASK, X, ZEROS),
+    "matmul": ("Torch.matmul", torch.matmul, normal(8, 4), normal(4, 16)),
+    "softmax": ("Functional.softmax", F.softmax, X, 1),
+    "sigmoid": ("Torch.sigmoid", torch.sigmoid, X),
+    "dropout": ("Functional.dropout", F.dropout, X, 0.5),
+    "mean": ("Torch.mean", torch.mean, X),
+    "mean, backward": ("Torch.mean", torch.mean, X),
+    "sum, backward": ("Torch.sum", torch.sum, X),
+    "relu": ("Functional.relu", F.relu, X),
+    "zeros_like": ("Torch.zeros_like", torch.zeros_like, X),
+    "layer_norm": ("Functional.layer_norm", F.layer_norm, X, (16,), torch.ones(16), torch.zeros(16)),
+    "embedding": ("Functional.embedding", F.embedding, LABELS, normal(8, 4)),
+    "item": ("Torch.add", torch.add, normal(1).reshape(()), 1.0),
 }
 # In the recorded dtype and in bfloat16 on the CPU, and under another device's name.
 RUNS: dict[str, tuple[str, str | None]] = {
@@ -117,10 +78,10 @@ RUNS: dict[str, tuple[str, str | None]] = {
 }
 
 
-def made(bench: Make, call: tuple[Any, ...], options: dict[str, Any], direction: Direction, device: str) -> Bench:
+def made(bench: Make, name: str, call: Recorded, device: str = "cpu") -> tuple[Bench, Direction]:
+    direction: Direction = "backward" if name.endswith("backward") else "forward"
     registry = Registry(devices={"other": lambda name: Emulated("other")})
-    request = {"device": device}
-    return bench(*call, backward=direction == "backward", registry=registry, request=request, **options)
+    return bench(*call, backward=direction == "backward", registry=registry, request={"device": device}), direction
 
 
 def sensitivity_of(found: Bench, direction: Direction, dtype: str | None) -> Answer:
@@ -136,9 +97,7 @@ def sensitivity_of(found: Bench, direction: Direction, dtype: str | None) -> Ans
 def by_statistics(found: Bench, direction: Direction) -> str:
     record = found.dump.records[0]
     call = found.dump.decode(record)
-    signatures = frameworks.signatures()
-    api = f"{record.namespace}.{record.api}"
-    bound = signatures.bind(api, call.args, call.kwargs)
+    bound = frameworks.signatures().bind(f"{record.namespace}.{record.api}", call.args, call.kwargs)
     return predicted(call, direction, bound, classes_of(bound.name))
 
 
@@ -146,25 +105,21 @@ def by_statistics(found: Bench, direction: Direction) -> str:
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("name", WEAK)
 def test_a_weak_case_is_named(bench: Make, name: str, run: str) -> None:
-    call, options, direction, words = WEAK[name]
+    call, words = WEAK[name]
     device, dtype = RUNS[run]
-    answer = sensitivity_of(made(bench, call, options, direction, device), direction, dtype)
-    assert answer.message == words
+    assert sensitivity_of(*made(bench, name, call, device), dtype).message == words
 
 
-@pytest.mark.parametrize("name", [name for name in WEAK if name not in _BY_RUNS])
+@pytest.mark.parametrize("name", [name for name in WEAK if name not in BY_RUNS])
 def test_statistics_name_it_too(bench: Make, name: str) -> None:
-    call, options, direction, _ = WEAK[name]
-    assert by_statistics(made(bench, call, options, direction, "cpu"), direction)
+    assert by_statistics(*made(bench, name, WEAK[name][0]))
 
 
 @pytest.mark.evidence
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("name", STRONG)
 def test_a_strong_case_is_not(bench: Make, name: str, run: str) -> None:
-    call, options, direction = STRONG[name]
     device, dtype = RUNS[run]
-    found = made(bench, call, options, direction, device)
-    answer = sensitivity_of(found, direction, dtype)
-    assert not answer.message
-    assert not by_statistics(found, direction)
+    found = made(bench, name, STRONG[name], device)
+    assert not sensitivity_of(*found, dtype).message
+    assert not by_statistics(*found)

@@ -331,14 +331,27 @@ def test_incoming_gradients_go_to_their_outputs(bench: Make, how: str) -> None:
     assert list(found.call.incoming) == [f"output.{number}" for number in range(12)]
 
 
-def test_a_device_without_a_kernel_says_so(bench: Make) -> None:
-    def missing(x: torch.Tensor) -> torch.Tensor:
-        raise NotImplementedError('"exp" not implemented for Float')
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (NotImplementedError('"exp" not implemented for Float'), "unsupported by the device"),
+        (ValueError, "not measured"),
+    ],
+)
+def test_a_device_that_raises_is_a_skip(bench: Make, error: Exception, kind: str) -> None:
+    def raising(x: torch.Tensor) -> torch.Tensor:
+        raise error
 
     mine = registry()
-    mine.calls["Torch.exp"] = missing
+    mine.calls["Torch.exp"] = raising
     verdict = bench("Torch.exp", torch.exp, normal(10), registry=mine, request=ALONE).check()
-    assert (verdict.verdict, verdict.kind) == ("skip", "unsupported by the device")
+    assert (verdict.verdict, verdict.kind) == ("skip", kind)
+
+
+def test_a_call_near_an_empty_one_has_no_throughput(bench: Make, machine: Machine) -> None:
+    machine.costs["exp"] = 1.9e-4
+    time, _ = measured(bench("Torch.exp", torch.exp, normal(10), request=TIMED))
+    assert (time.note, time.throughput) == ("too short", None)
 
 
 def test_functions_are_looked_up_before_they_are_timed(bench: Make) -> None:

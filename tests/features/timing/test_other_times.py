@@ -7,6 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pytest_probe.features.timing.plugin import OtherTimes, limit_of, slower
 from pytest_probe.model.baseline import KeptCase, KeptTime
@@ -16,6 +17,7 @@ from pytest_probe.model.verdict import Verdict
 from pytest_probe.reports.result_set import OtherResults, ResultSet
 
 ID = PortableId("dump.json", "Torch.exp.0.forward")
+NARROW = PortableId("dump.json", "Torch.exp.0.forward", "bfloat16")
 
 
 def time(median: float, least: float | None = None, note: str = "") -> CaseTime:
@@ -33,45 +35,36 @@ def baseline(*times: KeptTime, same_device: bool = True, limits: bool = True) ->
     return ResultSet("baseline", "kept", cases, same_device=same_device, limits=limits)
 
 
-def test_the_benchmark_goes_before_the_baseline() -> None:
-    kept = baseline(KeptTime(5.0, 5.0))
-    found = OtherTimes(1.15, [benchmark(time(10.0, 9.0)), kept]).compare(time(12.0), ID)
-    assert found.beside == TimeBeside("benchmark", 10.0, 1.2, 1.15, 9.0)
-    found = OtherTimes(1.15, [benchmark(None), kept]).compare(time(12.0), ID)
-    assert found.beside == TimeBeside("baseline", 5.0, 2.4, 1.15)
+KEPT = KeptTime(5.0, 5.0)
+RAISED = CaseTime(reason="cpu raised")
+# A time of 12 us or another one, the results that it is compared with, and what stands beside it.
+COMPARED: dict[str, tuple[CaseTime, list[OtherResults], TimeBeside | None]] = {
+    "the benchmark goes before the baseline": (
+        time(12.0), [benchmark(time(10.0, 9.0)), baseline(KEPT)], TimeBeside("benchmark", 10.0, 1.2, 1.15, 9.0),
+    ),
+    "a baseline where that has no time": (
+        time(12.0), [benchmark(None), baseline(KEPT)], TimeBeside("baseline", 5.0, 2.4, 1.15),
+    ),
+    "an update has no limit": (time(12.0), [baseline(KEPT, limits=False)], TimeBeside("baseline", 5.0, 2.4)),
+    "another device": (time(12.0), [baseline(KEPT, same_device=False)], None),
+    "another dtype": (time(12.0), [benchmark(time(10.0), NARROW)], None),
+    "too short here": (time(12.0, note="too short"), [benchmark(time(10.0))], None),
+    "too short there": (time(12.0), [benchmark(time(10.0, note="too short"))], None),
+    "raised here": (RAISED, [benchmark(time(10.0))], None),
+    "raised there": (time(12.0), [benchmark(RAISED)], None),
+    "no time at all": (time(0.0), [benchmark(time(10.0))], None),
+    "none there": (time(12.0), [benchmark(None), baseline()], None),
+}  # fmt: skip
 
 
-def test_another_dtype_takes_another_time() -> None:
-    narrow = PortableId("dump.json", "Torch.exp.0.forward", "bfloat16")
-    others = OtherTimes(1.15, [benchmark(time(10.0), narrow)])
-    assert others.compare(time(12.0), ID).beside is None
-    assert others.compare(time(12.0), narrow).beside is not None
+@pytest.mark.parametrize("name", COMPARED)
+def test_which_time_stands_beside(name: str) -> None:
+    mine, others, beside = COMPARED[name]
+    assert OtherTimes(1.15, others).compare(mine, ID) == replace(mine, beside=beside)
 
 
-@pytest.mark.parametrize(
-    ("mine", "theirs"),
-    [
-        (time(12.0, note="too short"), time(10.0)),
-        (time(12.0), time(10.0, note="too short")),
-        (time(12.0), CaseTime(reason="cpu raised")),
-        (CaseTime(reason="cpu raised"), time(10.0)),
-        (time(0.0), time(10.0)),
-        (time(12.0), None),
-    ],
-)
-def test_what_says_nothing_is_not_compared(mine: CaseTime, theirs: CaseTime | None) -> None:
-    assert OtherTimes(1.15, [benchmark(theirs)]).compare(mine, ID) == mine
-
-
-def test_times_of_another_device_are_not_compared() -> None:
-    assert OtherTimes(1.15, [baseline(KeptTime(5.0, 5.0), same_device=False)]).compare(time(12.0), ID).beside is None
-    assert OtherTimes(1.15, [baseline()]).compare(time(12.0), ID).beside is None
-
-
-def test_an_update_has_no_limit_beside_its_baseline() -> None:
-    found = OtherTimes(1.15, [baseline(KeptTime(5.0, 5.0), limits=False)]).compare(time(12.0), ID)
-    assert found.beside == TimeBeside("baseline", 5.0, 2.4)
-    assert not found.is_slower
+def test_another_dtype_has_its_own_time() -> None:
+    assert OtherTimes(1.15, [benchmark(time(10.0), NARROW)]).compare(time(12.0), NARROW).beside is not None
 
 
 @pytest.mark.parametrize(

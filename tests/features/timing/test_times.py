@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from pytest_probe.frameworks.torch.framework import TorchFramework
 from pytest_probe.model.run import Run, Way
 from tests.acceptance.conftest import DumpMaker, backward, forward, tensor
+from tests.support.csv_cells import rows
 from tests.support.fake_clock import Machine
 from tests.support.fake_clock import machine as machine
 from tests.support.running import refusal
@@ -62,11 +62,6 @@ def results(folder: str) -> dict[str, dict[str, Any]]:
     return {found["id"].split("::")[1].removeprefix("Torch."): found for found in map(json.loads, lines)}
 
 
-def rows(path: str) -> list[dict[str, str]]:
-    with Path(path).open(encoding="utf-8-sig", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 @ON
 def test_time_alone_makes_no_reference(
     pytester: pytest.Pytester, machine: Machine, device: str, monkeypatch: pytest.MonkeyPatch
@@ -86,20 +81,12 @@ def test_time_alone_makes_no_reference(
     assert ways
     assert all(way.device is not None for way in ways)
     found = results("out")
-    assert [found[name]["time"]["median_us"] for name in ("exp.0.forward", "exp.0.backward", "sin.0.forward")] == [
-        1900.0,
-        3100.0,  # a call that does nothing costs nothing there, since the device does not make it
-        900.0,
-    ]
+    medians = [found[name]["time"]["median_us"] for name in ("exp.0.forward", "exp.0.backward", "sin.0.forward")]
+    # In a backward a call that does nothing costs nothing, since the device does not make it.
+    assert medians == [1900.0, 3100.0, 900.0]
     time = found["exp.0.forward"]["time"]
-    assert {key: time[key] for key in ("first_us", "empty_us", "least_us", "clock", "inputs", "sets")} == {
-        "first_us": 2000.0,
-        "empty_us": 100.0,
-        "least_us": 1900.0,
-        "clock": "host",
-        "inputs": "warm",
-        "sets": 1,
-    }
+    kept = [time[key] for key in ("first_us", "empty_us", "least_us", "clock", "inputs", "sets")]
+    assert kept == [2000.0, 100.0, 1900.0, "host", "warm", 1]
     assert (time["input_shapes"], time["output_shapes"]) == ([[40, 50]], [[40, 50]])
     # 40 x 50 floats are read and written in 1.9 ms.
     assert time["throughput"]["gb_per_s"] == pytest.approx(2 * 8000 / 1.9e-3 / 1e9, rel=1e-3)
@@ -116,7 +103,7 @@ def test_times_come_beside_verdicts(pytester: pytest.Pytester) -> None:
     assert found["outputs"][0]["metrics"]["noise_ratio"] >= 0
     assert found["time"]["median_us"] == 1000.0
     assert list(Path("out").glob("accuracy*"))
-    assert [row["Acc_status"] for row in rows("out/prof_summary.csv")] == ["pass"] * 4
+    assert [row["Acc_status"] for row in rows(Path("out"), "prof_summary")] == ["pass"] * 4
 
 
 def test_without_the_mode_nothing_is_measured(pytester: pytest.Pytester) -> None:
@@ -127,9 +114,7 @@ def test_without_the_mode_nothing_is_measured(pytester: pytest.Pytester) -> None
     assert not list(Path("out").glob("prof*"))
 
 
-@pytest.mark.evidence
-@ON
-@pytest.mark.parametrize("mode", ["time", "acc,time"])
+@pytest.mark.parametrize(("device", "mode"), [("cpu", "time"), ("sim", "acc,time")])
 def test_a_slower_operator_is_found(pytester: pytest.Pytester, machine: Machine, device: str, mode: str) -> None:
     run(pytester, "--probe-out=base", f"--probe-device={device}", mode=mode).assert_outcomes(passed=4)
     beside = ("--probe-benchmark=base", "--probe-time-limit=1.15", f"--probe-device={device}")
@@ -139,13 +124,8 @@ def test_a_slower_operator_is_found(pytester: pytest.Pytester, machine: Machine,
     reason = "1.3 times the benchmark's time: 900 us there, 1.17 ms here; the limit is 1.15 times"
     found = results("out")["sin.0.forward"]
     assert (found["verdict"], found["kind"], found["reason"]) == ("error", "slower", reason)
-    assert found["time"]["beside"] == {
-        "where": "benchmark",
-        "median_us": 900.0,
-        "ratio": 1.3,
-        "limit": 1.15,
-        "least_us": 900.0,
-    }
+    beside_it = {"where": "benchmark", "median_us": 900.0, "ratio": 1.3, "limit": 1.15, "least_us": 900.0}
+    assert found["time"]["beside"] == beside_it
     result.stdout.fnmatch_lines(
         [
             f"Torch.sin.0.forward in float32 on {device}: error",
@@ -162,27 +142,12 @@ def test_a_slower_operator_is_found(pytester: pytest.Pytester, machine: Machine,
             "Torch.sin.0.forward                           29.5 %   1.17 ms",
         ]
     )
-    row = next(row for row in rows("out/prof_checking_result.csv") if row["API Name"] == "Torch.sin.0")
-    assert row == {
-        "API Name": "Torch.sin.0",
-        "dtype": "float32",
-        "input shape": "[[40, 50]]",
-        "output shape": "[[40, 50]]",
-        "direction": "forward",
-        "Bench Time(us)": "900.0",
-        "Device Time(us)": "1170.0",
-        "Device/Bench Time Ratio": "1.3",
-    }
+    row = next(row for row in rows(Path("out"), "prof_checking_result") if row["API Name"] == "Torch.sin.0")
+    shape = "[[40, 50]]"
+    assert [*row.values()] == ["Torch.sin.0", "float32", shape, shape, "forward", "900.0", "1170.0", "1.3"]
     # A case that is too slow may be right.
-    status = {row["API Name"]: row["Acc_status"] for row in rows("out/prof_summary.csv")}
+    status = {row["API Name"]: row["Acc_status"] for row in rows(Path("out"), "prof_summary")}
     assert status["Torch.sin.0"] == ("pass" if "acc" in mode else "N/A")
-
-
-@pytest.mark.usefixtures("base")
-def test_without_a_limit_the_ratio_is_only_told(pytester: pytest.Pytester, machine: Machine) -> None:
-    machine.costs["sin"] = 9.1e-3
-    run(pytester, "--probe-out=out", "--probe-benchmark=base").assert_outcomes(passed=4)
-    assert results("out")["sin.0.forward"]["time"]["beside"]["ratio"] == 10.0
 
 
 class Disturbed(dict[str, float]):
@@ -217,51 +182,6 @@ def test_a_slower_device_is_not_waited_for_without_end(
     assert sum(machine.slept) == pytest.approx(30.0)
 
 
-@pytest.mark.usefixtures("base")
-def test_a_case_that_is_wrong_and_slow_is_wrong_first(pytester: pytest.Pytester, machine: Machine) -> None:
-    pytester.makeconftest(
-        """
-        import torch
-
-        def sin(x):
-            return torch.sin(x) * (1.01 if x.dtype is torch.float32 else 1)
-
-        def pytest_probe_register(registry):
-            registry.calls["Torch.sin"] = sin
-        """
-    )
-    machine.costs["sin"] = 3e-3
-    beside = ("--probe-benchmark=base", "--probe-time-limit=1.15")
-    run(pytester, "--probe-out=out", *beside, mode="acc,time").assert_outcomes(passed=3, failed=1)
-    found = results("out")["sin.0.forward"]
-    assert found["reason"].startswith("output.0: ")
-    assert found["kind"] == ""
-    assert any(note.startswith("slower: 3.22 times") for note in found["notes"])
-
-
-def test_a_call_that_takes_longer_than_the_budget_is_timed_once(pytester: pytest.Pytester, machine: Machine) -> None:
-    machine.costs["exp"] = 0.06
-    result = run(pytester, "--probe-out=out")
-    time = results("out")["exp.0.forward"]["time"]
-    assert (time["note"], time["calls"], time["median_us"]) == ("once", 2, 60000.0)
-    result.stdout.fnmatch_lines(["times: 4 cases, 62.8 ms for one call of each, 1 timed once"])
-    run(pytester, "--probe-out=longer", "--probe-time-budget=1")
-    assert results("longer")["exp.0.forward"]["time"].get("note", "") == ""
-
-
-def test_a_time_near_that_of_an_empty_call_is_too_short_to_compare(pytester: pytest.Pytester, machine: Machine) -> None:
-    machine.costs["exp"] = 1.2e-4
-    run(pytester, "--probe-out=base")
-    machine.costs["exp"] = 1.9e-4
-    result = run(pytester, "--probe-out=out", "--probe-benchmark=base", "--probe-time-limit=1.15")
-    result.assert_outcomes(passed=4)
-    time = results("out")["exp.0.forward"]["time"]
-    assert time["note"] == "too short"
-    assert "beside" not in time
-    assert "throughput" not in time
-    result.stdout.fnmatch_lines(["times: *, 1 too short"])
-
-
 TWICE = """
     import torch
 
@@ -279,30 +199,14 @@ TWICE = """
 """
 
 
-@pytest.mark.parametrize(("mode", "verdict"), [("time", "skip"), ("acc,time", "pass")])
-def test_a_call_that_raises_when_it_is_made_again(pytester: pytest.Pytester, mode: str, verdict: str) -> None:
+def test_a_call_that_raises_when_it_is_made_again(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(TWICE)
-    run(pytester, "--probe-out=out", "--probe-direction=forward", mode=mode)
+    run(pytester, "--probe-out=out", "--probe-direction=forward")
     found = results("out")["exp.0.forward"]
     raised = "cpu raised when the call was made again: RuntimeError: output with shape [2] doesn't match"
-    assert (found["verdict"], found["time"]) == (verdict, {"reason": raised})
+    assert (found["verdict"], found["time"]) == ("skip", {"reason": raised})
+    assert (found["reason"], found["kind"]) == (raised, "not measured")
     assert results("out")["sin.0.forward"]["time"]["median_us"] == 900.0
-    if verdict == "skip":
-        assert (found["reason"], found["kind"]) == (raised, "not measured")
-
-
-def test_a_device_that_raises_is_a_skip_where_nobody_knows_better(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest(
-        """
-        def broken(x):
-            raise RuntimeError("no")
-
-        def pytest_probe_register(registry):
-            registry.calls["Torch.exp"] = broken
-        """
-    )
-    run(pytester, "--probe-out=out").assert_outcomes(passed=2, skipped=2)
-    assert results("out")["exp.0.forward"]["kind"] == "not measured"
 
 
 def test_in_place_calls_are_timed_on_fresh_copies(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
@@ -359,9 +263,6 @@ def test_a_baseline_keeps_times_and_learns_their_spread(pytester: pytest.Pyteste
     run(pytester, *UPDATE, "--probe-time-limit=1.15").assert_outcomes(passed=4)
     assert kept("sin.0.forward")["time"] == [900.0, 1170.0, 2]
     run(pytester, *BASELINE, "--probe-time-limit=1.15").assert_outcomes(passed=4)
-    # 1.3 times the root of the limit is 1.394.
-    machine.costs["sin"] = 1.38e-3
-    run(pytester, *BASELINE, "--probe-time-limit=1.15").assert_outcomes(passed=3, failed=1)
 
 
 def test_times_alone_keep_what_was_judged_and_know_no_failure(pytester: pytest.Pytester) -> None:
@@ -427,14 +328,12 @@ def test_memory_alone_may_have_workers(pytester: pytest.Pytester) -> None:
     assert results("out")["exp.0.forward"]["memory"]["peak_bytes"] == 8000
 
 
-@pytest.mark.parametrize("number", ["1", "auto"])
-def test_one_worker_may_measure_times(pytester: pytest.Pytester, number: str) -> None:
-    args = ("-n", number, "--probe-out=out", "--probe-time-budget=0")
-    run(pytester, *args).assert_outcomes(passed=4)
+def test_one_worker_may_measure_times(pytester: pytest.Pytester) -> None:
+    run(pytester, "-n", "auto", "--probe-out=out", "--probe-time-budget=0").assert_outcomes(passed=4)
     assert results("out")["exp.0.forward"]["time"]["note"] == "once"
 
 
+@pytest.mark.usefixtures("base")
 def test_a_run_that_goes_on_measures_the_same(pytester: pytest.Pytester) -> None:
-    run(pytester, "--probe-out=out")
-    said = refusal(pytester, "--probe-dump=dump.json", "--probe-out=out", "--probe-resume", "--probe-mode=acc,time")
+    said = refusal(pytester, "--probe-dump=dump.json", "--probe-out=base", "--probe-resume", "--probe-mode=acc,time")
     said.fnmatch_lines(["*its run has mode time, this run has acc,time*"])
