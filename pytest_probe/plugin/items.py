@@ -89,6 +89,8 @@ class NoticeItem(pytest.Item):
     makes_calls = False
     # Its place among the items of its dump, which other plugins may shuffle.
     number = 0
+    # Does the call build the model? Such calls run last, and as one line where they pass.
+    initialises = False
 
     def __init__(self, *, verdict: Verdict | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -259,8 +261,6 @@ class ProbeItem(NoticeItem):
         self.command = ""
         # The record's place in its dump, where this process has not all of it.
         self.place: int | None = None
-        # Does the call build the model? Such calls run last, and as one line where they pass.
-        self.initialises = False
         self.own_markers += _marks(record.namespace, record.api, direction, keyword)
         if keyword is not None:
             self.extra_keyword_matches = _keywords(keyword)

@@ -29,7 +29,7 @@ def arrange(probe: ProcessSession, session: pytest.Session, items: list[pytest.I
     given: dict[str, Any] = getattr(session.config, "workerinput", {})
     if not given and not probe.has("in order"):
         # A fault of a step is found first.
-        groups.sort(key=lambda group: isinstance(group[0], ProbeItem) and group[0].initialises)
+        groups.sort(key=lambda group: isinstance(group[0], NoticeItem) and group[0].initialises)
     if given and not probe.has("in order"):
         # What takes long starts first, lest one worker is at it when the others are done; in as many runs of equal
         # length as there are workers that begin with one each.

@@ -302,8 +302,10 @@ class Table(pytest.Collector):
         self.dump_path = TABLE
 
     def collect(self) -> Iterator[pytest.Item]:
-        for api in _table_apis(self.probe.settings.selection):
-            yield _FuzzItem.from_parent(self, api=api, framework=frameworks.DEFAULT)
+        for number, api in enumerate(_table_apis(self.probe.settings.selection)):
+            item = _FuzzItem.from_parent(self, api=api, framework=frameworks.DEFAULT)
+            item.number = number
+            yield item
 
 
 @functools.cache

@@ -12,7 +12,7 @@ import pytest
 from pytest_probe.check.cost import dealt
 from pytest_probe.option_types import Given, Type
 from pytest_probe.plugin.feature import Feature, Trait
-from pytest_probe.plugin.items import ProbeItem
+from pytest_probe.plugin.items import NoticeItem
 from pytest_probe.plugin.order import PLACE, costs_of, deselect, sharing_runs
 from pytest_probe.plugin.session import ProcessSession
 
@@ -82,7 +82,7 @@ def _order(probe: ProcessSession) -> Callable[[pytest.Item], tuple[object, ...]]
     last, in_order = len(given), probe.has("in order")
 
     def key(item: pytest.Item) -> tuple[object, ...]:
-        if not isinstance(item, ProbeItem):
+        if not isinstance(item, NoticeItem):
             return False, last + 1, item.nodeid
         late, path = item.initialises and not in_order, item.dump_path
         return late, given.get(path, last), str(path), item.number, item.nodeid

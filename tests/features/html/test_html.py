@@ -15,7 +15,7 @@ import pytest
 
 import pytest_probe.features.html.page
 from pytest_probe.cli import main
-from tests.acceptance.conftest import NAMES, PLANTED, DumpMaker, written
+from tests.acceptance.conftest import NAMES, PLANTED, DumpMaker, forward, tensor, written
 from tests.support.html_page import details, embedded, verdicts
 from tests.support.running import ran, refusal
 
@@ -136,26 +136,23 @@ def test_beside_a_benchmark_and_a_baseline(pytester: pytest.Pytester, make_dump:
 
 
 @pytest.mark.usefixtures("finished")
-@pytest.mark.parametrize(
-    ("changed", "expected", "note"),
-    [
-        ({"seed": 7}, (4, 2, 0, True), "The seed differs: 0 here, 7 there, so the inputs are others."),
-        ({"dumps": [{"label": "dump.json", "digest": "sha256:1"}]}, (0, 6, 4, False), "of other dumps"),
-    ],
-)
-def test_report_compares_two_folders(changed: dict[str, Any], expected: tuple[Any, ...], note: str) -> None:
-    """The other one has two cases less."""
-    two = Path(shutil.copytree("out", "two"))
-    lines = (two / "results.jsonl").read_text().splitlines(keepends=True)
-    (two / "results.jsonl").write_text("".join(line for line in lines if '"Torch.' not in line))
-    run = json.loads((two / "run.json").read_text())
-    (two / "run.json").write_text(json.dumps({**run, **changed}))
+def test_report_compares_two_folders(pytester: pytest.Pytester) -> None:
+    run(pytester, "--probe-out=two", "--probe-seed=7", "--probe-api=Functional.*")
     assert main(["report", "out", "two", "-o", "page.html"]) == 0
     beside = embedded(PAGE, "beside")
-    found = tuple(beside[key] for key in ("common", "only_here", "only_there", "alike"))
-    assert found == expected
-    assert len(beside["notes"]) == 1
-    assert note in beside["notes"][0]
+    assert (beside["common"], beside["only_here"], beside["only_there"]) == (4, 2, 0)
+    assert beside["notes"] == ["The seed differs: 0 here, 7 there, so the inputs are others."]
+
+
+@pytest.mark.usefixtures("finished")
+def test_unlike_dumps_are_listed(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump(data={"Torch.exp.0.forward": forward(tensor(2), output=tensor(2))})
+    run(pytester, "--probe-out=two")
+    assert main(["report", "out", "two", "-o", "page.html"]) == 0
+    beside = embedded(PAGE, "beside")
+    assert (beside["alike"], beside["common"], beside["moves"]) == (False, 0, [])
+    assert (beside["only_here"], beside["only_there"]) == (6, 1)
+    assert "of other dumps" in beside["notes"][0]
 
 
 def test_the_page_of_a_run_without_cases_says_so(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
