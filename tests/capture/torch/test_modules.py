@@ -28,7 +28,7 @@ def test_a_module_that_is_used_twice_has_gradients_of_each_use(tmp_path: Path) -
     model = nn.Sequential(linear)
 
     def program() -> None:
-        linear(linear(torch.ones(1, 2))).sum().backward()
+        linear(linear(torch.tensor([[1.0, 2.0]]))).sum().backward()
 
     found = recorded(tmp_path, program, level="L0", model=model)
     sums = [found[f"Module.0.Linear.parameters_grad.{number}"]["weight"][0]["Mean"] * 4 for number in (0, 1)]
