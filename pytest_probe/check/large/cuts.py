@@ -41,6 +41,8 @@ MOST_PIECES = 2**7
 # Elements of the windows that show whether a call can be cut, and the least places that a dimension must have:
 # of a batch of 8 images three, 3/8 of a run, are what a trial takes.
 WINDOW, LEAST = 2**12, 8
+# Where these have zeros alone, so many places, and elements at least, are tried for others.
+TRIED, TRIED_ELEMENTS = 2**10, 2**18
 # The same of each tensor of a list.
 WINDOW_OF_EACH = 2**3
 # What another order of the same float64 operations may change, of an element and of the RMS.
@@ -377,11 +379,26 @@ def _in_the_middle(cut: Cut, leaves: Mapping[str, Leaf]) -> _Windows:
     """Of one dimension."""
     elements = max(leaves[name].array.size for name in cut.leaves) // cut.extent
     size = max(1, min(WINDOW // max(elements, 1), (cut.extent - 1) // 4))
-    first, count = cut.extent // 3, 2 * size + 1
+    count = 2 * size + 1
+    first = _where_it_shows(cut, leaves, cut.extent // 3, count)
     parts = slice(first, first + size), slice(first + size, first + count)
     halves = slice(0, size), slice(size, count)
     # Counted from the first window's first place, as for a call that is no larger.
     return _Windows(slice(first, first + count), parts, halves, replace(cut, extent=count))
+
+
+def _where_it_shows(cut: Cut, leaves: Mapping[str, Leaf], first: int, count: int) -> int:
+    """The first place of a window in which no argument is zero everywhere, if the given one is none: moments of an
+    embedding have rows of zeros, of which a call shows nothing."""
+    for name in cut.leaves:
+        array, axis = leaves[name].array, 0 if cut.flat else cut.leaves[name]
+        tried = max(TRIED, TRIED_ELEMENTS // max(array.size // cut.extent, 1))
+        samples = np.linspace(0, cut.extent - count, min(cut.extent - count + 1, tried), dtype=np.int64)
+        if not cut.at(name, array, slice(first, first + count)).astype(bool).any():
+            found = cut.at(name, array, samples).astype(bool)
+            shown = samples[found.any(axis=tuple(other for other in range(found.ndim) if other != axis))]
+            first = int(shown[0]) if shown.size else first
+    return first
 
 
 def _of_each(cut: Cut) -> _Windows:

@@ -422,6 +422,14 @@ def test_windows_that_show_nothing_of_a_call_fail_no_healthy_one(
         assert found.verdict == verdict, found.reason
 
 
+@pytest.mark.parametrize("rows", [slice(3, 9), slice(-5, None)])
+def test_windows_lie_where_numbers_are(rows: slice) -> None:
+    x = torch.zeros(SHAPE)
+    x[rows] = numbers("float32")[rows]
+    found = outputs(lambda x: x * 0.5, lambda x: x * 0.5, [x])["output.0"]
+    assert (found.verdict, "sampled" in found.metrics) == ("pass", True)
+
+
 def test_a_reference_that_refuses_some_places_is_asked_in_full() -> None:
     def refuses(x: Tensor) -> Tensor:
         if x.dtype is torch.float64 and (x == 7).any():
