@@ -393,11 +393,11 @@ def _where_it_shows(cut: Cut, leaves: Mapping[str, Leaf], first: int, count: int
     for name in cut.leaves:
         array, axis = leaves[name].array, 0 if cut.flat else cut.leaves[name]
         tried = max(TRIED, TRIED_ELEMENTS // max(array.size // cut.extent, 1))
-        samples = np.linspace(0, cut.extent - count, min(cut.extent - count + 1, tried), dtype=np.int64)
+        samples = np.linspace(0, cut.extent - 1, min(cut.extent, tried), dtype=np.int64)
         if not cut.at(name, array, slice(first, first + count)).astype(bool).any():
             found = cut.at(name, array, samples).astype(bool)
             shown = samples[found.any(axis=tuple(other for other in range(found.ndim) if other != axis))]
-            first = int(shown[0]) if shown.size else first
+            first = min(int(shown[0]), cut.extent - count) if shown.size else first
     return first
 
 

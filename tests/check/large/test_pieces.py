@@ -422,10 +422,10 @@ def test_windows_that_show_nothing_of_a_call_fail_no_healthy_one(
         assert found.verdict == verdict, found.reason
 
 
-@pytest.mark.parametrize("rows", [slice(3, 9), slice(-5, None)])
-def test_windows_lie_where_numbers_are(rows: slice) -> None:
-    x = torch.zeros(SHAPE)
-    x[rows] = numbers("float32")[rows]
+@pytest.mark.parametrize("places", [slice(100, 400), slice(-300, None)])
+def test_windows_lie_where_numbers_are(places: slice) -> None:
+    x = torch.zeros(SHAPE[0] * SHAPE[1])
+    x[places] = numbers("float32").flatten()[places]
     found = outputs(lambda x: x * 0.5, lambda x: x * 0.5, [x])["output.0"]
     assert (found.verdict, "sampled" in found.metrics) == ("pass", True)
 
