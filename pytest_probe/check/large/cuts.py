@@ -388,8 +388,8 @@ def _in_the_middle(cut: Cut, leaves: Mapping[str, Leaf]) -> _Windows:
 
 
 def _where_it_shows(cut: Cut, leaves: Mapping[str, Leaf], first: int, count: int) -> int:
-    """The first place of a window in which no argument is zero everywhere, if the given one is none: moments of an
-    embedding have rows of zeros, of which a call shows nothing."""
+    """The first place of a window that has other numbers than zeros, of each argument if possible: `first`, if that one
+    has them. Moments of an embedding have rows of zeros, of which a call shows nothing."""
     for name in cut.leaves:
         array, axis = leaves[name].array, 0 if cut.flat else cut.leaves[name]
         tried = max(TRIED, TRIED_ELEMENTS // max(array.size // cut.extent, 1))
