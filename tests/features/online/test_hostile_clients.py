@@ -132,7 +132,6 @@ def test_who_never_comes_to_an_end(end: Listening, monkeypatch: pytest.MonkeyPat
 
 def test_a_program_that_goes_without_a_goodbye(end: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
     """It lives while its stream is open."""
-    monkeypatch.setattr(shared_folder, "GONE_SECONDS", 0.5)
     monkeypatch.setattr(receiver, "BEAT_SECONDS", 0.05)
     over, senders = threading.Event(), end.receiver.senders
     with grpc.insecure_channel(str(end.address)) as channel:
@@ -141,11 +140,15 @@ def test_a_program_that_goes_without_a_goodbye(end: Listening, monkeypatch: pyte
         while (received := end.receiver.take()) is None:
             time.sleep(0.01)
         end.receiver.judged(received)
-        time.sleep(1.0)
+        (alive,) = end.folder.glob(f"{shared_folder.TRAINER}-*.alive")
+        last = alive.stat().st_mtime_ns
+        while alive.stat().st_mtime_ns == last:
+            time.sleep(0.01)
         end.receiver.take()
         assert not senders.all_ended
         call.cancel()
         over.set()
+    monkeypatch.setattr(shared_folder, "GONE_SECONDS", 0.5)
     while not senders.all_ended:
         end.receiver.take()
     why = "rank 0 went without a goodbye: 1 of the 1 entries that it sent were judged"
