@@ -1,4 +1,4 @@
-"""What each clause of the noise rule mends, as a Markdown table: `python benchmarks/clauses.py`.
+"""What clauses of the noise rule mend, as a Markdown table: `python benchmarks/clauses.py`.
 
 The calls are those of tests/evidence/test_clauses.py: each is judged without its clause, and with it.
 """

@@ -21,7 +21,7 @@ from pytest_probe.model.comparison import Assumption, Choice, ComparedCase, Comp
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import RECORDED, Array, BoundCall, Leaf, Way, floats_of
 from pytest_probe.model.verdict import OutputVerdict
-from pytest_probe.numerics.arrays import widened_dtype
+from pytest_probe.numerics.arrays import same_bytes, widened_dtype
 from pytest_probe.numerics.dtypes import (
     NARROW_DTYPES,
     WIDE_DTYPES,
@@ -52,7 +52,7 @@ class CaseEvidence(OutputRuns, frozen=True):
     seed: int
     by_class: bool
     # What the reference's function gives by the CPU's kernels, for the whole call.
-    own: Callable[[], Mapping[str, AnyArray]]
+    on_cpu: Callable[[], Mapping[str, AnyArray]]
     sample: Sampled | None = None
 
     def terms(self) -> int | None:
@@ -81,19 +81,25 @@ class CaseEvidence(OutputRuns, frozen=True):
         return found
 
     def cpu_result(self) -> AnyArray | None:
-        values = None if self.replay.source.name == "cpu" else self.own().get(self.name)
-        return None if values is None else self._of_whole(values)
+        return None if self.replay.source.name == "cpu" else self.reference_on_cpu()
 
     def own_result(self) -> OwnResult | None:
         reference = self.replay.reference
-        values = self.own().get(self.name) if self.replay.source.name == "cpu" and reference.is_own else None
-        return None if values is None else OwnResult(reference.framework.package, self._of_whole(values))
+        own = self.replay.source.name == "cpu" and reference.is_own
+        values = self.reference_on_cpu() if own else None
+        return None if values is None else OwnResult(reference.framework.package, values)
+
+    def reference_on_cpu(self) -> AnyArray | None:
+        values = self.on_cpu().get(self.name)
+        return None if values is None else self._of_whole(values)
+
+    def is_of_cpu(self, whole: AnyArray) -> bool:
+        """Has the whole output the bits that the CPU's kernels give?"""
+        values = self.on_cpu().get(self.name)
+        return values is not None and same_bytes(values, whole)
 
     def _of_whole(self, values: AnyArray) -> AnyArray:
         return values if self.sample is None else self.sample.of_whole(self.name, values)
-
-    def reference_on_cpu(self) -> AnyArray | None:
-        return self._of_cpu()
 
     def narrow_kernels(self) -> Sequence[str]:
         reference = self.replay.reference
@@ -117,9 +123,6 @@ class CaseEvidence(OutputRuns, frozen=True):
             if once is not None and values is not None:
                 return KernelsInside(framework.package, self._of_whole(values), self._of_whole(once))
         return None
-
-    def _of_cpu(self) -> AnyArray | None:
-        return _kept_on_cpu(self.replay, self.direction).get(self.name)
 
 
 def _kept_on_cpu(replay: BothSides, direction: Direction) -> Mapping[str, AnyArray]:
@@ -184,11 +187,11 @@ def comparisons(
     case = replace(case, compared=sides.expected)
 
     @cache
-    def own() -> Mapping[str, AnyArray]:
+    def on_cpu() -> Mapping[str, AnyArray]:
         """Of the whole call: kernels cut tensors into vectors, and a part into others."""
         return _kept_on_cpu(replay if sample is None else sample.whole, direction)
 
-    shared = replay, direction, alternatives, dependence, seed, by_class, own, sample
+    shared = replay, direction, alternatives, dependence, seed, by_class, on_cpu, sample
     told = {verdict.name for verdict in sides.structural}
     precision_of, large_arguments = _precisions(reference), is_large(reference.leaves, [])
     for name in (name for name in sides.expected if name in sides.actual and name not in told):

@@ -46,7 +46,7 @@ from pytest_probe.model.device_arrays import Outputs, lying
 from pytest_probe.model.device_modes import Behaviour, behaviour
 from pytest_probe.model.run import Array, Leaf, floats_of, mapped
 from pytest_probe.model.verdict import GRANTED, SEVERITY, ArgumentRow, OutputVerdict, Verdict, conclusion
-from pytest_probe.numerics.arrays import equal_in_float64, same_bytes
+from pytest_probe.numerics.arrays import equal_in_float64
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, is_packed, unpacked, widen
 from pytest_probe.standards.as_written import beside_written
 from pytest_probe.standards.auto import known_steps, opening
@@ -147,7 +147,7 @@ class Judging(Struct, frozen=True):
         given = {name: value for _, actual in parts for name, value in lying(actual).items()}
         compared = PairedOutputs(found[0].replay, Outputs(given), tuple(found))
         outputs, worst = self._outputs(case, compared)
-        explains_all = all(output.verdict == "pass" or _holds_in_full(output, given) for output in outputs)
+        explains_all = all(_holds_in_full(output, given) for output in outputs)
         outputs = tuple(replace(output, basis=None) for output in outputs)
         return OutputVerdicts(outputs, worst, worst.replay, compared), explains_all
 
@@ -160,7 +160,7 @@ class Judging(Struct, frozen=True):
             verdicts = self._by_rule(case, drawn, by_class=True)
         except UNREADABLE:
             return None
-        if not all(verdict.verdict == "pass" or _holds_in_full(verdict, pieces.actual) for verdict in verdicts):
+        if not all(_holds_in_full(verdict, pieces.actual) for verdict in verdicts):
             return (drawn,)
         tests = {verdict.name.removeprefix("grad."): opening(verdict) for verdict in verdicts}
         known = {name: test for name, test in tests.items() if test is not None}
@@ -323,18 +323,17 @@ class Judging(Struct, frozen=True):
 
 
 def _holds_in_full(sampled: OutputVerdict, actual: Mapping[str, AnyArray]) -> bool:
-    """Does a warning on a sample of an output tell how far other elements may be off? One of steps in 16 bit does, and
-    one of the CPU's own kernels where the whole has their bits."""
-    basis = sampled.basis
-    if sampled.verdict != "warning" or basis is None or not isinstance(basis.comparison, Comparison):
+    """Does the verdict on a sample of an output tell how far other elements may be off? A warning does where 16-bit
+    steps explain the error; on the CPU the whole must have the bits of its kernels, too."""
+    if sampled.verdict != "warning" or sampled.basis is None:
+        return sampled.verdict == "pass"
+    comparison, stage = sampled.basis.comparison, sampled.basis.measured
+    if not isinstance(comparison, Comparison) or not isinstance(stage, Stage) or stage.source != BETWEEN_STEPS:
         return False
-    if not isinstance(basis.measured, Stage) or basis.measured.source != BETWEEN_STEPS:
-        return False
-    evidence = basis.comparison.evidence
-    if not basis.comparison.case.on_cpu or not isinstance(evidence, CaseEvidence):
-        return not basis.comparison.case.on_cpu
-    own = evidence.own().get(evidence.name)
-    return own is not None and same_bytes(own, np.asarray(actual[evidence.name]))
+    evidence = comparison.evidence
+    if not comparison.case.on_cpu:
+        return True
+    return isinstance(evidence, CaseEvidence) and evidence.is_of_cpu(np.asarray(actual[evidence.name]))
 
 
 def _is_part(found: OutputVerdicts, whole: PairedOutputs) -> bool:

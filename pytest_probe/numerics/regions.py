@@ -54,7 +54,7 @@ def describe(mask: BoolArray, names: Mapping[int, str] = NAMES) -> str:
         return ""
     if total <= FEW or mask.ndim == 0:
         places = ", ".join(f"[{', '.join(map(str, place))}]" for place in np.argwhere(mask).tolist())
-        return f"element {places}" if np.count_nonzero(mask) == 1 else f"elements {places}"
+        return f"element {places}" if total == 1 else f"elements {places}"
     if total >= COVERAGE * mask.size:
         return "everywhere"
     boxes = list(_boxes(mask, total, names))

@@ -22,9 +22,8 @@ SIZE_RMS = 2.0
 # The RMS limit where nobody named the places of the roundings: healthy kernels give up to 1.46, an accumulator in
 # float16 gives 1.94 (tests/evidence/test_borders.py and test_chance.py).
 SIZE_RMS_UNNAMED = 1.7
-# An element's pool: so many on either side by the size of the reference at least, and all that differ from it by such a
-# factor at most, since the nearest are often equal numbers of one row, which round alike. They count as so many samples
-# of it.
+# An element's pool, by the size of the reference: the nearest 32 on either side, and all up to 5 % larger or smaller,
+# since the nearest may all be equal numbers of one row, which round alike. A pool counts as 4 samples of the element.
 NEIGHBOURS, ALIKE, OF_POOL = 32, 1.05, 4.0
 # The square of one rounding in ulps, as its standard deviation.
 ONE_ROUNDING = 1 / 12
@@ -104,7 +103,7 @@ def size_of_most(errors: AnyArray) -> float:
 
 
 def _means_of_alike(numbers: AnyArray, sizes: AnyArray) -> AnyArray:
-    """Of each number and those of elements of like size, which ascends."""
+    """The mean of each number and those of its pool; sizes ascend."""
     sums, places = np.concatenate([[0.0], np.cumsum(numbers)]), np.arange(numbers.size)
     nearest, farthest = np.maximum(places - NEIGHBOURS, 0), np.minimum(places + NEIGHBOURS + 1, numbers.size)
     first = np.minimum(nearest, np.searchsorted(sizes, sizes / ALIKE, "left"))

@@ -214,7 +214,7 @@ class NoticeItem(pytest.Item):
         return Result.of(verdict, self.portable_id, api="", direction="", dtype="", device="", duration=duration)
 
     def reportinfo(self) -> tuple[PathLike[str] | str, int, str]:
-        """pytest takes an item that a mark skips for one that has a line."""
+        """Always with a line: pytest needs one where a mark skips the item."""
         path, line, title = self.shown_place()
         return path, line or 0, title
 

@@ -96,23 +96,6 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str, Function], Non
 Plant = Callable[[Any, str, Function], None]
 
 
-class _Changed(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, change: Function) -> torch.Tensor:
-        ctx.change = change
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return ctx.change(gradient), None
-
-
-def with_gradient(x: torch.Tensor, change: Function) -> torch.Tensor:
-    """Itself, with what a change makes of its gradient."""
-    found: torch.Tensor = _Changed.apply(x, change)
-    return found
-
-
 def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 

@@ -15,7 +15,8 @@ from pytest_probe.check import Case, Checker, RunRequest, floating_dtypes, previ
 from pytest_probe.model.run import Arguments
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
-from tests.check.conftest import Function, Make, Plant, failed, judged, normal, with_gradient
+from tests.check.conftest import Function, Make, Plant, failed, judged, normal
+from tests.support.gradients import with_gradient
 
 pytestmark = pytest.mark.compat
 Tensor = torch.Tensor

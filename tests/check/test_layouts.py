@@ -18,8 +18,9 @@ from pytest_probe.model.dump import Dump
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry
-from tests.check.conftest import normal, with_gradient
+from tests.check.conftest import normal
 from tests.support.devices import Emulated
+from tests.support.gradients import with_gradient
 
 Kernel = Callable[[torch.Tensor], torch.Tensor]
 REFUSED = "grad is not correctly aligned (strideH)"

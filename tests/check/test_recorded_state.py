@@ -22,8 +22,9 @@ from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry
 from tests.check.conftest import Make as Bench
-from tests.check.conftest import failed, judged, normal, with_gradient
+from tests.check.conftest import failed, judged, normal
 from tests.support.devices import Emulated
+from tests.support.gradients import with_gradient
 
 Function = Callable[..., Any]
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 import pytest_probe
 from pytest_probe.frameworks.torch.autocast import KernelsMode, casts
 from pytest_probe.records import find_dumps
-from tests.evidence.test_calls import Scaled
+from tests.evidence.test_calls import scaled
 from tests.support.checking import verdicts
 
 pytestmark = pytest.mark.usefixtures("no_causes")
@@ -62,7 +62,7 @@ def test_a_recurrent_layer_whose_products_alone_are_cast(
     right = getattr(torch, name)
 
     def wrong(x: torch.Tensor, *rest: Any) -> Any:
-        result = right(Scaled.apply(x, 1.03) if x.dtype is torch.float32 else x, *rest)
+        result = right(scaled(x, 1.03) if x.dtype is torch.float32 else x, *rest)
         if x.dtype is not torch.float32:
             return result
         return tuple(item * 1.02 for item in result) if isinstance(result, tuple) else result * 1.02

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from msgspec import Struct
 
 from tests.support.comparing import compared, outcomes
+from tests.support.gradients import with_gradient
 
 pytestmark = [pytest.mark.usefixtures("no_causes"), pytest.mark.filterwarnings("ignore::UserWarning")]
 
@@ -58,22 +59,14 @@ def normal(*shape: int, scale: float = 1.0, seed: int | None = None) -> Tensor:
     return scale * torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape) if seed is None else seed))
 
 
-class Scaled(torch.autograd.Function):
-    """The gradient times a factor, rounded once."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
-        ctx.factor = factor
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return (gradient.float() * ctx.factor).to(gradient.dtype), None
+def scaled(x: Tensor, factor: float) -> Tensor:
+    """Itself, and its gradient times a factor, rounded once."""
+    return with_gradient(x, lambda gradient: (gradient.float() * factor).to(gradient.dtype))
 
 
 def slanted(right: Function, place: int, factor: float, *args: Any, **kwargs: Any) -> Any:
     """The right function, the gradient of one argument times a factor."""
-    changed = [Scaled.apply(item, factor) if number == place else item for number, item in enumerate(args)]
+    changed = [scaled(item, factor) if number == place else item for number, item in enumerate(args)]
     return right(*changed, **kwargs)
 
 
@@ -83,7 +76,7 @@ def times(right: Function, factor: float) -> Function:
 
 def both(right: Function, factor: float) -> Function:
     """The result and the gradient times a factor."""
-    return lambda *args, **kwargs: Scaled.apply(right(*args, **kwargs) * factor, factor)
+    return lambda *args, **kwargs: scaled(right(*args, **kwargs) * factor, factor)
 
 
 class OfNeighbour(torch.autograd.Function):
@@ -401,7 +394,7 @@ ROWS: dict[str, Row] = {
     **{
         f"gradients of a number that is compared with many, {function.__name__}": Row(
             f"Torch.{function.__name__}", function, lambda d, n: [normal(3, 5, seed=n), normal(seed=100 + n)],
-            lambda *args, function=function: Scaled.apply(function(*args), 1.001), "pass error", calls=20,
+            lambda *args, function=function: scaled(function(*args), 1.001), "pass error", calls=20,
         )
         for function in (torch.fmin, torch.maximum)
     },
@@ -460,7 +453,7 @@ ROWS: dict[str, Row] = {
     **{
         f"a number in float32 beside 16-bit tensors, {name}": Row(
             f"Torch.{name}", function, beside_a_number,
-            lambda x, number, function=function: function(Scaled.apply(x, 1.02) * 1.02, number),
+            lambda x, number, function=function: function(scaled(x, 1.02) * 1.02, number),
             dtypes=HALVES, calls=17,
         )
         for name in ("mul", "sub")

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from pytest_probe.model.verdict import Verdict
 from tests.support.comparing import compared
+from tests.support.gradients import with_gradient
 
 Tensor = torch.Tensor
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -108,19 +109,6 @@ def test_any_other_index_is_an_error(name: str, fault: str, dtype: str, device: 
     assert verdict(with_indices(FAULTS[fault], name), name, dtype, device, 0).verdict == "error"
 
 
-class Damaged(torch.autograd.Function):
-    """The same numbers, whose gradient another function damages."""
-
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, damage: Callable[[Tensor], Tensor]) -> Tensor:
-        ctx.damage = damage
-        return weight.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return ctx.damage(gradients[0].clone()), None
-
-
 ROWS = torch.randint(0, 50, (1000, 8), generator=torch.Generator().manual_seed(1))
 OF_BAGS: dict[str, Callable[[Tensor], Tensor]] = {
     "of a bag": lambda weight: torch.nn.functional.embedding_bag(ROWS, weight, mode="max"),
@@ -134,7 +122,7 @@ def of_gradient(name: str, dtype: str, damage: Callable[[Tensor], Tensor] = lamb
     weight = torch.randn(50, 16, generator=torch.Generator().manual_seed(1)).to(DTYPES[dtype])
     right = OF_BAGS[name]
     how: Any = {"device": "npu", "key": "largest", "backward": True}
-    return compared(lambda w: right(Damaged.apply(w, damage)), right, [weight], **how)[1]
+    return compared(lambda w: right(with_gradient(w, lambda found: damage(found.clone()))), right, [weight], **how)[1]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

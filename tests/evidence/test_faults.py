@@ -6,6 +6,7 @@ Torch functions are patched to be wrong for inputs narrower than float64 only, s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 
 from pytest_probe.model.verdict import Verdict
 from tests.support.checking import verdicts
+from tests.support.gradients import with_scaled_gradient
 from tests.support.writing import entries, write_dump
 
 INPUT = (
@@ -105,16 +107,6 @@ def bfloat16_accumulation(right: Function, a: torch.Tensor, b: torch.Tensor) -> 
     return sequential_matmul(right, a.bfloat16(), b.bfloat16()).to(a.dtype)
 
 
-class ScaledGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient * 1.001
-
-
 def exp2_softmax(right: Function, x: torch.Tensor, dim: int = -1) -> torch.Tensor:
     scaled = torch.exp2((x - x.amax(dim, keepdim=True)) * 1.4426950408889634)
     return scaled / scaled.sum(dim, keepdim=True)
@@ -184,7 +176,7 @@ FAULTS: dict[str, tuple[Any, Patch, str]] = {
     "a stale last row": (SOFTMAX, after(stale_last_row), "both"),
     "an unwritten tail": (GELU, after(unwritten_tail), "both"),
     "eps of 1e-3 in layer_norm": (LAYER_NORM, narrow_only(lambda right, *a: right(*a[:-1], 1e-3)), "both"),
-    "a gradient times 1.001": (LINEAR, after(ScaledGradient.apply), "backward"),
+    "a gradient times 1.001": (LINEAR, after(partial(with_scaled_gradient, factor=1.001)), "backward"),
     "one wrong element in 10,000": (GELU, after(set_element(1234, 1.01)), "both"),
     "a missing edge in conv2d": (CONV, narrow_only(no_edge), "both"),
     "softmax times 1.0001": (SOFTMAX, after(lambda x: x * 1.0001), "both"),

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from tests.support.gradients import with_scaled_gradient
+
 Graph = torch.fx.GraphModule
 Call = Callable[..., Any]
 
@@ -74,16 +76,6 @@ def _stale(graph: Graph, inputs: Sequence[Any]) -> Call:
     return call
 
 
-class _Scaled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient * 1.05
-
-
 def _fused_silu(_: Any) -> Call:
     """One kernel for several: float32 stays between its steps."""
     return lambda x, inplace=False: (x.float() * torch.sigmoid(x.float())).to(x.dtype)
@@ -95,7 +87,7 @@ BROKEN: dict[str, Callable[[Call], Call]] = {
     "half-sums": compiling(_replacing([torch.matmul], _in_half)),
     "lost-writes": compiling(_lost_writes),
     "swapped": compiling(_on_results(lambda found: found[::-1])),
-    "wrong-gradient": compiling(_on_results(lambda found: [_Scaled.apply(each) for each in found])),
+    "wrong-gradient": compiling(_on_results(lambda found: [with_scaled_gradient(each, 1.05) for each in found])),
     "stale": compiling(_stale),
 }
 FUSING = compiling(_replacing([F.silu], _fused_silu))

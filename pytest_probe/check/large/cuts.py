@@ -41,7 +41,7 @@ MOST_PIECES = 2**7
 # Elements of the windows that show whether a call can be cut, and the least places that a dimension must have:
 # of a batch of 8 images three, 3/8 of a run, are what a trial takes.
 WINDOW, LEAST = 2**12, 8
-# Where these have zeros alone, so many places, and elements at least, are tried for others.
+# Where these have zeros alone: places that are looked at for other numbers, and elements of them, at least.
 TRIED, TRIED_ELEMENTS = 2**10, 2**18
 # The same of each tensor of a list.
 WINDOW_OF_EACH = 2**3
@@ -392,12 +392,13 @@ def _where_it_shows(cut: Cut, leaves: Mapping[str, Leaf], first: int, count: int
     has them. Moments of an embedding have rows of zeros, of which a call shows nothing."""
     for name in cut.leaves:
         array, axis = leaves[name].array, 0 if cut.flat else cut.leaves[name]
-        tried = max(TRIED, TRIED_ELEMENTS // max(array.size // cut.extent, 1))
-        samples = np.linspace(0, cut.extent - 1, min(cut.extent, tried), dtype=np.int64)
-        if not cut.at(name, array, slice(first, first + count)).astype(bool).any():
-            found = cut.at(name, array, samples).astype(bool)
-            shown = samples[found.any(axis=tuple(other for other in range(found.ndim) if other != axis))]
-            first = min(int(shown[0]), cut.extent - count) if shown.size else first
+        if np.any(cut.at(name, array, slice(first, first + count)) != 0):
+            continue
+        tried = max(TRIED, TRIED_ELEMENTS * cut.extent // max(array.size, 1))
+        places = np.linspace(0, cut.extent - 1, min(cut.extent, tried), dtype=np.int64)
+        found = cut.at(name, array, places) != 0
+        shown = places[np.any(found, axis=tuple(other for other in range(found.ndim) if other != axis))]
+        first = min(int(shown[0]), cut.extent - count) if shown.size else first
     return first
 
 

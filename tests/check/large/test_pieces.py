@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from msgspec.structs import replace
 
+from benchmarks.large_faults import changed
 from pytest_probe import inputs
 from pytest_probe.check import Checker, RunRequest, judging
 from pytest_probe.check.large import cuts, pieces
@@ -23,7 +24,7 @@ from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.registry import Registry
 from pytest_probe.standards.noise.explanation import OWN_KERNEL
 from pytest_probe.standards.noise.stages import BETWEEN_STEPS, STEPS
-from tests.check.conftest import with_gradient
+from tests.support.gradients import with_gradient
 from tests.support.large_calls import cut_small_calls, outputs
 
 Tensor = torch.Tensor
@@ -265,7 +266,9 @@ def test_the_wrong_output_is_named(name: str) -> None:
 def test_copies_are_compared_bit_for_bit() -> None:
     def wrong(x: Tensor) -> Tensor:
         return (
-            at((509, 63), lambda right: torch.nextafter(right, torch.tensor(9.0)))(x) if x.dtype is torch.float32 else x
+            changed((509, 63), lambda right: torch.nextafter(right, torch.tensor(9.0)))(x)
+            if x.dtype is torch.float32
+            else x
         )
 
     for function, verdict in ((torch.clone, "pass"), (wrong, "error")):
@@ -282,25 +285,16 @@ def test_the_device_rounds_a_python_float_or_does_not(dtype: str) -> None:
         assert (found.verdict, "sampled" in found.metrics) == ("pass", True)
 
 
-def at(place: Any, change: Callable[[Tensor], Any]) -> Callable[[Tensor], Tensor]:
-    def planted(right: Tensor) -> Tensor:
-        wrong = right.clone()
-        wrong[place] = change(right[place])
-        return wrong
-
-    return planted
-
-
 FAULTS: dict[str, Callable[[Tensor], Tensor]] = {
-    "one element": at((301, 33), lambda right: right + 0.25 * right.abs().max()),
-    "one element, NaN": at((301, 33), lambda right: math.nan),
-    "one element, inf": at((301, 33), lambda right: math.inf),
-    "the last 7 elements": at((-1, slice(-7, None)), torch.zeros_like),
-    "one row, 5 % too large": at(301, lambda right: right * 1.05),
-    "a stale row": lambda right: at(301, lambda _: right[300])(right),
-    "a tile": at((slice(64, 96), slice(16, 48)), lambda right: right * 1.05),
+    "one element": changed((301, 33), lambda right: right + 0.25 * right.abs().max()),
+    "one element, NaN": changed((301, 33), lambda right: math.nan),
+    "one element, inf": changed((301, 33), lambda right: math.inf),
+    "the last 7 elements": changed((-1, slice(-7, None)), torch.zeros_like),
+    "one row, 5 % too large": changed(301, lambda right: right * 1.05),
+    "a stale row": lambda right: changed(301, lambda _: right[300])(right),
+    "a tile": changed((slice(64, 96), slice(16, 48)), lambda right: right * 1.05),
     "all": lambda right: right * 1.02,
-    "a tail": at(slice(-16, None), torch.zeros_like),
+    "a tail": changed(slice(-16, None), torch.zeros_like),
 }
 
 
@@ -368,7 +362,7 @@ def test_a_row_that_is_off_counts_in_the_limits_as_in_the_whole(monkeypatch: pyt
         return F.layer_norm(x, SHAPE[1:])
 
     def wrong(x: Tensor) -> Tensor:
-        return norm(x if x.dtype is torch.float64 else with_gradient(x, at(301, lambda right: right * 1.01)))
+        return norm(x if x.dtype is torch.float64 else with_gradient(x, changed(301, lambda right: right * 1.01)))
 
     limits = []
     for large in (2**14, 2**40):

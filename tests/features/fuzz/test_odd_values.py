@@ -16,6 +16,7 @@ from pytest_probe.model.dump import Call, Surroundings, TensorSpec
 from pytest_probe.model.run import Arguments, Leaf
 from pytest_probe.numerics.dtypes import numpy_dtype
 from tests.evidence.test_calls import slanted
+from tests.support.gradients import with_gradient
 
 
 def drawn(regime: str, dtype: str, shape: tuple[int, ...], power: float, seed: int) -> Leaf:
@@ -44,16 +45,9 @@ def verdicts(
     return [each.verdict.verdict for each in judged.checked]
 
 
-class Scaled(torch.autograd.Function):
+def scaled(input: torch.Tensor) -> torch.Tensor:
     """The same number, whose gradient is 1 % too large."""
-
-    @staticmethod
-    def forward(ctx: Any, input: torch.Tensor) -> torch.Tensor:
-        return input.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        return (gradient.double() * 1.01).to(gradient.dtype)
+    return with_gradient(input, lambda gradient: (gradient.double() * 1.01).to(gradient.dtype))
 
 
 # What a sum of copies loses moves all that it enters; whole numbers less one logarithm lie as far from the border
@@ -71,7 +65,7 @@ def test_rounding_that_many_elements_share(api: str, args: Any, kwargs: Any, dev
     function = getattr(torch.nn.functional, api.partition(".")[2])
 
     def kernel(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return function(Scaled.apply(input), *args, **kwargs)
+        return function(scaled(input), *args, **kwargs)
 
     # Of torch's own CPU kernels the two softmaxes round inside.
     rounds = device == "cpu" and "softmax" in api
@@ -89,7 +83,7 @@ def test_a_count_is_cast_to_the_dtype_that_it_divides(device: str) -> None:
     equal = made("bfloat16", *np.ones((len(told), 683)))
 
     def shared_by_more(input: torch.Tensor, dim: int) -> torch.Tensor:
-        return torch.amax(Scaled.apply(input), dim)
+        return torch.amax(scaled(input), dim)
 
     assert verdicts("Torch.amax", (equal, -1), device, gradient=gradient) == ["pass", "pass"]
     assert verdicts("Torch.amax", (equal, -1), device, shared_by_more, gradient=gradient) == ["pass", "error"]

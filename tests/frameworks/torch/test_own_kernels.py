@@ -14,6 +14,7 @@ from pytest_probe.registry import Registry
 from tests.support.calls.computing import COMPUTING
 from tests.support.calls.making import Call, Maker
 from tests.support.devices import Emulated
+from tests.support.gradients import with_scaled_gradient
 
 DTYPES = ("bfloat16", "float16")
 # Wrong on the CPU.
@@ -216,22 +217,10 @@ def test_a_healthy_gradient_of_wide_weights_is_no_error() -> None:
         assert _verdict(torch.nn.functional.layer_norm, seed, torch.float16).verdict != "error"
 
 
-class Off(torch.autograd.Function):
-    """The gradient is 2 % off."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        return 1.02 * gradient
-
-
 @pytest.mark.slow
 def test_a_gradient_of_wide_weights_that_is_off_is_an_error() -> None:
     def faulty(x: torch.Tensor, shape: Any, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.layer_norm(x, shape, Off.apply(weight), bias)
+        return torch.nn.functional.layer_norm(x, shape, with_scaled_gradient(weight, 1.02), bias)
 
     x, weight, bias = _verdict(faulty, 0, torch.bfloat16).outputs
     assert (x.verdict, weight.verdict) == ("pass", "error")
