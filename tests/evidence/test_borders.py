@@ -84,15 +84,20 @@ def flash_kernel(
 # A state h = a h + k v, read by q: Mamba-2's scan (a decay in float32 at each step), retention (one a head).
 
 
-def scan_reference(q: Tensor, k: Tensor, v: Tensor, decay: Tensor) -> Tensor:
-    """In the dtype of the decay, as public references of Mamba-2 are written: it rounds nothing to 16 bit."""
-    dtype = v.dtype
-    q, k, v = (tensor.to(decay.dtype) for tensor in (q, k, v))
-    state, found = torch.zeros_like(k[:, 0, :, None] * v[:, 0, None, :]), []
+def recurrent(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, dtype: torch.dtype) -> Tensor:
+    """decay is of each token, or of each key's element. It rounds nothing to 16 bit."""
+    q, k, wide, decay = (tensor.to(dtype) for tensor in (q, k, v, decay))
+    decay = decay[..., None] if decay.ndim < k.ndim else decay
+    state, found = torch.zeros_like(k[:, 0, :, None] * wide[:, 0, None, :]), []
     for at in range(q.shape[1]):
-        state = torch.exp(decay[:, at, None, None]) * state + k[:, at, :, None] * v[:, at, None, :]
+        state = torch.exp(decay[:, at, :, None]) * state + k[:, at, :, None] * wide[:, at, None, :]
         found.append((q[:, at, None, :] @ state)[:, 0])
-    return torch.stack(found, 1).to(dtype)
+    return torch.stack(found, 1).to(v.dtype)
+
+
+def scan_reference(q: Tensor, k: Tensor, v: Tensor, decay: Tensor) -> Tensor:
+    """In the dtype of the decay, as public references of Mamba-2 are written."""
+    return recurrent(q, k, v, decay, decay.dtype)
 
 
 def scan_kernel(
@@ -122,14 +127,8 @@ def scan_kernel(
 
 
 def gated_reference(q: Tensor, k: Tensor, v: Tensor, gate: Tensor) -> Tensor:
-    """In float32, as public references are written: it rounds nothing to 16 bit."""
-    dtype = q.dtype
-    q, k, v, gate = (tensor.float() for tensor in (q, k, v, gate))
-    state, found = torch.zeros_like(k[:, 0, :, None] * v[:, 0, None, :]), []
-    for at in range(q.shape[1]):
-        state = torch.exp(gate[:, at, :, None]) * state + k[:, at, :, None] * v[:, at, None, :]
-        found.append((q[:, at, None, :] @ state)[:, 0])
-    return torch.stack(found, 1).to(dtype)
+    """In float32, as public references are written."""
+    return recurrent(q, k, v, gate, torch.float32)
 
 
 def gated_kernel(
