@@ -62,8 +62,6 @@ from pytest_probe.user_errors import first_line
 
 # The standard of an output that is wrong as a release of the framework is known to be.
 KNOWN = "known finding"
-# Elements of a case's tensors from which on an error is not judged in full: a hundred runs in 16 bit take minutes.
-MANY = 1 << 23
 # Elements whose range is taken at a time.
 PART = 1 << 20
 # How reading the arguments of one function as those of another ends.
@@ -103,8 +101,7 @@ class Judging(Struct, frozen=True):
             return found
         arrays = [leaf.array for leaf in replay.reference.leaves.values()]
         arrays += (array for _, given in parts for array in given.values())
-        size = sum(array.size for array in arrays)
-        memory = inputs.memory_of_judge(size)
+        memory = inputs.memory_of_judge(sum(array.size for array in arrays))
         available = inputs.available_memory(self.engines.request.workers)
         try:
             if found is not None and memory.of_reference > available:
@@ -114,10 +111,9 @@ class Judging(Struct, frozen=True):
             if found is None:
                 raise
             return found
-        # An error asks for all further runs. Where these do not fit, or take minutes, the sample's counts, if its
-        # reference is that of the whole: a call may give at all windows what pieces of it would, and elsewhere not.
-        too_long = size >= MANY and found is not None and any(output.verdict == "error" for output in found.outputs)
-        if found is not None and (too_long or memory.of_all_runs > available) and _is_part(found, whole):
+        # An error asks for all further runs. Where these do not fit, the sample's counts, if its reference is that of
+        # the whole: a call may give at all windows what pieces of it would, and elsewhere not.
+        if found is not None and memory.of_all_runs > available and _is_part(found, whole):
             return found
         return self.judged(case, whole)
 
