@@ -118,13 +118,15 @@ def _follows(failed: FailedOutput, behaviour: Behaviour) -> bool:
 
 
 def _moved_by(failed: FailedOutput, mode: Mode) -> tuple[Float64Array, Float64Array] | None:
-    """By how much the mode moves elements, and by how much these are off; None where it moves none."""
+    """By how much the mode moves elements, and by how much these are off, where it shows through the last rounding;
+    None where it moves none."""
     other = failed.comparison.evidence.alternative(failed.comparison, Assumption(mode))
     if other is None:
         return None
     with np.errstate(invalid="ignore"):
         moved, off = np.asarray(other.expected, dtype=np.float64) - failed.expected, failed.actual - failed.rounded
-    usable = np.isfinite(moved) & np.isfinite(off) & (moved != 0)
+    shown = np.abs(moved) > ulp(failed.expected, failed.comparison.actual.dtype) / 2
+    usable = np.isfinite(moved) & np.isfinite(off) & shown
     return moved[usable], off[usable]
 
 

@@ -72,19 +72,21 @@ def added_in_order(comparison: Comparison, noise: Noise, limits: Limits, scale: 
     return None
 
 
-def of_cpu(comparison: Comparison, scale: AnyArray) -> BoolArray:
-    """Where the CPU's kernels in float32 err as a sum in a known order does, in sums of more than 1,024 terms."""
-    found: BoolArray = np.zeros(scale.shape, dtype=bool)
+def lost_on_cpu(comparison: Comparison, scale: AnyArray) -> AnyArray:
+    """What the CPU's kernels in float32 are off by where they err as a sum in a known order does, in sums of more than
+    1,024 terms; 0 elsewhere."""
     single = comparison.evidence.single() if _is_long_sum(comparison) else None
     if single is None:
-        return found
-    error = single - comparison.expected
+        return np.zeros(scale.shape)
+    found: BoolArray = np.zeros(scale.shape, dtype=bool)
+    with np.errstate(invalid="ignore"):  # of equal infinities
+        error = single - comparison.expected
     far = _is_far(error, scale)
     for order in ORDERS:
         alike = _alike(comparison, order, error) if (far & ~found).any() else None
         if alike is not None:
             found |= far & alike
-    return found
+    return np.where(found, error, 0.0)
 
 
 def drifted(comparison: Comparison, runs: Sequence[AnyArray], scale: AnyArray) -> BoolArray:

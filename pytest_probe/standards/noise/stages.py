@@ -41,6 +41,8 @@ STEPS_OF_MANY = 0.6
 # The largest ratio that is granted always, and that in units of the other elements' RMS. Chosen: with them no healthy
 # output in docs/evidence.md is flagged.
 STEPS_LEAST, STEPS_SHARE = 5.0, 60.0
+# How many times as far as terms that are added one after another those in another order may lead.
+ROOM_OF_ORDER = 2.0
 
 
 def stage_of_correct_output(comparison: Comparison) -> Stage:
@@ -79,8 +81,16 @@ def beside_all(comparison: Comparison, spread: Spread | None, k: int) -> Stage:
 
 
 def of_equal_terms(comparison: Comparison, widest: Stage) -> Stage:
-    """The same with the limits of sums of equal terms."""
-    return limited(comparison, replace(widest, source=EQUAL_TERMS), limits_of(comparison, equal_terms=True))
+    """The same with the limits of sums of equal terms, as far as a sum of these terms one after another needs them."""
+    usual, limits = limits_of(comparison), limits_of(comparison, equal_terms=True)
+    run = comparison.evidence.added("sequence")
+    if run is not None:
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            lost = np.abs(run - comparison.expected) / scale_of(comparison, widest.spread)
+        lost = ROOM_OF_ORDER * lost[np.isfinite(lost)]
+        largest, rms = float(lost.max(initial=0.0)), allowed_scale.root_mean_square(lost)
+        limits = Limits(min(limits.largest, max(usual.largest, largest)), min(limits.rms, max(usual.rms, rms)))
+    return limited(comparison, replace(widest, source=EQUAL_TERMS), limits)
 
 
 def _for_correlated(comparison: Comparison, stage: Stage) -> Stage:

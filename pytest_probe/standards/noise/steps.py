@@ -421,9 +421,9 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
     same = ((theirs == wide) & ~np.isnan(comparison.expected)) | (np.isnan(theirs) & np.isnan(wide))
     alike = np.where(number, (np.isinf(theirs) & (theirs == wide)) | _lost_in_steps(comparison, theirs), same)
     # What it has in place of an infinity says nothing about numbers.
-    # Nor does what it loses by adding one term after another.
-    in_order = added_in_order.of_cpu(comparison, stages.scale_of(comparison, stage.spread))
-    theirs = np.where(number & np.isfinite(theirs) & ~in_order, theirs, comparison.expected)
+    # Nor does what it loses by adding one term after another, which may be far less than what it rounds to 16 bit.
+    lost = added_in_order.lost_on_cpu(comparison, stages.scale_of(comparison, stage.spread))
+    theirs = np.where(number & np.isfinite(theirs), theirs - lost, comparison.expected)
     ours = stages.noise_beside(comparison, stage, np.where(alike, comparison.expected, wide))
     if ours.within(stage.limits):
         return "the CPU's own kernel overflows as well"
