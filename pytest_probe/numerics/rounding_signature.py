@@ -22,9 +22,8 @@ SIZE_RMS = 2.0
 # The RMS limit where nobody named the places of the roundings: healthy kernels give up to 1.46, an accumulator in
 # float16 gives 1.94 (tests/evidence/test_borders.py and test_chance.py).
 SIZE_RMS_UNNAMED = 1.7
-# An element's pool, by the size of the reference or of what moves it: the nearest 32 on either side, and all up to 5 %
-# larger or smaller, since the nearest may all be equal numbers of one row, which round alike. A pool counts as 4
-# samples of the element.
+# An element's pool, by the size of the reference: the nearest 32 on either side, and all up to 5 % larger or smaller,
+# since the nearest may all be equal numbers of one row, which round alike. A pool counts as 4 samples of the element.
 NEIGHBOURS, ALIKE, OF_POOL = 32, 1.05, 4.0
 # The square of one rounding in ulps, as its standard deviation.
 ONE_ROUNDING = 1 / 12
@@ -61,8 +60,8 @@ def unlike_rounding(errors: AnyArray, samples: Sequence[AnyArray], values: AnyAr
 
 def scaled(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray, unit: AnyArray) -> list[AnyArray]:
     """Errors, and those of each sample, in units of each element's scale: the RMS of the other samples there and in its
-    pool, and one rounding at least. errors, samples: as of `unlike_rounding`, but not scaled. values: those of elements
-    that err alike have like sizes. unit: an ulp of each element."""
+    pool, and one rounding at least. errors, samples, values: as of `unlike_rounding`, but not scaled. unit: an ulp of
+    each element."""
     sizes = np.abs(values).ravel()
     order = np.argsort(sizes, kind="stable")
     # In one unit for all: where terms cancel, errors are as large as those of their neighbours, and results are not.

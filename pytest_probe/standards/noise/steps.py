@@ -271,36 +271,16 @@ def _unlike(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray], s
     )
 
 
-def _sensitivity(comparison: Comparison) -> AnyArray:
-    """How far each element moves where inputs move by a roundoff: what rounding inside moves alike is alike."""
-    runs = comparison.evidence.perturbed(STAGES[-1])
-    if not runs:
-        return comparison.expected
-    with np.errstate(invalid="ignore", over="ignore"):
-        squares = np.mean([np.square(np.abs(run - comparison.expected)) for run in runs], axis=0)
-    return np.asarray(np.sqrt(np.where(np.isfinite(squares), squares, 0.0)))
-
-
-def _beyond(comparison: Comparison, error: AnyArray, samples: Sequence[AnyArray], room: float) -> str:
-    """Why an element is farther off than samples lead it, among elements as large, or that inputs move as far."""
-    ulps = _ulps(comparison)
-    for sizes in (comparison.expected, _sensitivity(comparison)):
-        own, *theirs = scaled(error, samples, sizes, ulps)
-        found = too_far(own, theirs, np.abs(error) > ulps, room)
-        if found:
-            return found
-    return ""
-
-
 def _too_far(comparison: Comparison, samples_of: Callable[[int], list[AnyArray]]) -> str:
     """Why an element is farther off than runs lead it; "" where none is. Where few runs leave one that is, many show
     how far each element scatters."""
-    wide, expected = widen(comparison.actual), comparison.expected
+    wide, expected, ulps = widen(comparison.actual), comparison.expected, _ulps(comparison)
     usable = np.isfinite(expected) & np.isfinite(wide)
 
     def found(count: int, room: float) -> str:
         error, *samples = (_error(comparison, run, usable) for run in (wide, *samples_of(count)))
-        return _beyond(comparison, error, samples, room)
+        own, *theirs = scaled(error, samples, expected, ulps)
+        return too_far(own, theirs, np.abs(error) > ulps, room)
 
     return found(DRAWN, 1.0) and found(MANY_DRAWN, ROOM)
 
@@ -371,7 +351,9 @@ def far_from_steps(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
     nearest = allowed_scale.nearest_run(wide, [expected, *samples])
     usable = np.isfinite(expected) & np.isfinite(wide) & np.isfinite(nearest)
     rest = np.where(usable, np.where(usable, wide, 0.0) - np.where(usable, nearest, 0.0), 0.0)
-    return _beyond(comparison, rest, [_error(comparison, samples[0], usable)], ROOM_OF_ONE)
+    ulps = _ulps(comparison)
+    own, *theirs = scaled(rest, [_error(comparison, samples[0], usable)], expected, ulps)
+    return too_far(own, theirs, np.abs(rest) > ulps, ROOM_OF_ONE)
 
 
 def too_few_rounded(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
