@@ -9,23 +9,24 @@ import numpy as np
 
 from pytest_probe.numerics.dtypes import AnyArray
 
-# One term after another; in eight lanes of a vector register, which are added at the end; in one part for each thread;
-# or pairwise, the most accurate order of a kernel.
-Order: TypeAlias = Literal["sequence", "lanes", "threads", "pairs"]
-ORDERS: tuple[Order, ...] = ("sequence", "lanes", "threads", "pairs")
+# One term after another; in four lanes of a vector register, in eight, or in the 32 threads of a warp, which are added
+# at the end; in one part for each thread; or pairwise, the most accurate order of a kernel.
+Order: TypeAlias = Literal["sequence", "four_lanes", "lanes", "warp", "threads", "pairs"]
+ORDERS: tuple[Order, ...] = ("sequence", "four_lanes", "lanes", "warp", "threads", "pairs")
 Sum: TypeAlias = Callable[[AnyArray], AnyArray]
 
 # float32 numbers in a vector register of 256 bits, for which torch writes its CPU kernels, also for wider processors;
 # and the least number of terms of a thread.
-LANES, GRAIN = 8, 32768
+LANES: dict[Order, int] = {"four_lanes": 4, "lanes": 8, "warp": 32}
+GRAIN = 32768
 # Partial sums in memory at a time.
 BLOCK = 1 << 20
 
 
 def sum_in_order(order: Order, threads: int) -> Sum:
     """The function that adds terms [n, ...] along the first axis in float32, in that order."""
-    if order == "lanes":
-        return in_lanes
+    if order in LANES:
+        return lambda terms: in_lanes(terms, LANES[order])
     if order == "pairs":
         return in_pairs
     return in_sequence if order == "sequence" else lambda terms: in_threads(terms, threads)
@@ -43,11 +44,12 @@ def in_sequence(terms: AnyArray) -> AnyArray:
     return np.asarray(total)
 
 
-def in_lanes(terms: AnyArray) -> AnyArray:
-    """The same in eight sums of every eighth term, which are added one after another before the terms that are left."""
-    whole = len(terms) // LANES * LANES
-    lanes = in_sequence(terms[:whole].reshape(-1, LANES, *terms.shape[1:]))
-    return in_sequence(np.concatenate([lanes, terms[whole:].astype(np.float32)]))
+def in_lanes(terms: AnyArray, lanes: int) -> AnyArray:
+    """The same in so many sums of every lanes-th term, which are added one after another before the terms that are
+    left."""
+    whole = len(terms) // lanes * lanes
+    sums = in_sequence(terms[:whole].reshape(-1, lanes, *terms.shape[1:]))
+    return in_sequence(np.concatenate([sums, terms[whole:].astype(np.float32)]))
 
 
 def in_threads(terms: AnyArray, threads: int) -> AnyArray:

@@ -28,8 +28,16 @@ def in_blocks(terms: Tensor) -> Tensor:
     return in_sequence(torch.stack([in_sequence(block) for block in terms.split(512)]))
 
 
+def in_lanes(terms: Tensor, lanes: int = 4) -> Tensor:
+    return in_sequence(torch.stack([in_sequence(terms[lane::lanes]) for lane in range(lanes)]))
+
+
+def reversed_terms(terms: Tensor) -> Tensor:
+    return in_sequence(terms.flip(0))
+
+
 def reversed_lanes(terms: Tensor) -> Tensor:
-    return in_sequence(torch.stack([in_sequence(terms.flip(0)[lane::4]) for lane in range(4)]))
+    return in_lanes(terms.flip(0))
 
 
 def of_softmax(x: Tensor, add: Callable[[Tensor], Tensor] = in_blocks) -> Tensor:
@@ -37,17 +45,27 @@ def of_softmax(x: Tensor, add: Callable[[Tensor], Tensor] = in_blocks) -> Tensor
     return (terms / add(terms)).to(x.dtype)
 
 
-def verdict(x: Tensor, kernel: Callable[[Tensor], Tensor]) -> str:
-    """On a device whose softmax over the first dimension is this kernel."""
+def judged(call: Callable[..., Tensor], reference: Callable[..., Tensor], x: Tensor, api: str) -> str:
+    """The verdict on a call over the first dimension, on another device than the CPU."""
     registry = Registry.default()
     registry.devices["npu"] = Emulated
     checker = Checker(RunRequest(device="npu", diagnosed=False), registry)
+    (found,) = checker.compare(call, reference, (x, 0), key="call", api=api)
+    return found.verdict
+
+
+def factor(x: Tensor) -> float:
+    """A fault of the device alone."""
+    return 1.0 if x.dtype is torch.float64 else 1.01
+
+
+def verdict(x: Tensor, kernel: Callable[[Tensor], Tensor]) -> str:
+    """On a device whose softmax is this kernel."""
 
     def call(x: Tensor, dim: int) -> Tensor:
         return F.softmax(x, dim) if x.dtype is torch.float64 else kernel(x)
 
-    (found,) = checker.compare(call, F.softmax, (x, 0), key="call", api="Functional.softmax")
-    return found.verdict
+    return judged(call, F.softmax, x, "Functional.softmax")
 
 
 def few_values(dtype: torch.dtype) -> Tensor:
@@ -59,6 +77,32 @@ def few_values(dtype: torch.dtype) -> Tensor:
 def test_any_order_of_equal_terms_passes(add: Callable[[Tensor], Tensor], dtype: torch.dtype) -> None:
     for x in (few_values(dtype), torch.full((ROWS, 8), 0.3, dtype=dtype)):
         assert verdict(x, lambda x: of_softmax(x, add)) == "pass"
+
+
+@pytest.mark.parametrize("add", [in_sequence, in_lanes, reversed_terms])
+def test_terms_that_are_equal_less_their_mean_are_known(add: Callable[[Tensor], Tensor]) -> None:
+    """Half of what a ReLU gives is zero."""
+
+    def kernel(x: Tensor, dim: int) -> Tensor:
+        if x.dtype is torch.float64:
+            return torch.var(x, dim)
+        off = x - add(x) / len(x)
+        return add(off * off) / (len(x) - 1)
+
+    x = normal(20_000, 16).relu()
+    assert judged(kernel, torch.var, x, "Torch.var") in {"pass", "warning"}
+    assert judged(lambda x, dim: kernel(x, dim) * factor(x), torch.var, x, "Torch.var") == "error"
+
+
+@pytest.mark.parametrize("lanes", [4, 32])
+def test_a_sum_in_lanes_is_a_warning_that_a_factor_is_not(lanes: int) -> None:
+    x = torch.full((320_000, 1), 0.37)
+
+    def kernel(x: Tensor, dim: int) -> Tensor:
+        return torch.sum(x, dim) if x.dtype is torch.float64 else in_lanes(x, lanes)
+
+    assert judged(kernel, torch.sum, x, "Torch.sum") in {"pass", "warning"}
+    assert judged(lambda x, dim: kernel(x, dim) * factor(x), torch.sum, x, "Torch.sum") == "error"
 
 
 FAULTS: dict[str, Callable[[Tensor], Tensor]] = {

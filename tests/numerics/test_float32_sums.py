@@ -33,10 +33,11 @@ def test_a_sequence_adds_each_term_to_the_sum_before_it(monkeypatch: pytest.Monk
     assert in_sequence(terms).tolist() == [one_by_one(column) for column in terms.T]
 
 
-def test_lanes_are_added_before_the_terms_that_are_left() -> None:
-    terms = uniform(5003)
-    lanes = [one_by_one(terms[lane:5000:8]) for lane in range(8)]
-    assert in_lanes(terms) == one_by_one(np.array([*lanes, *terms[5000:]]))
+@pytest.mark.parametrize("count", [4, 8, 32])
+def test_lanes_are_added_before_the_terms_that_are_left(count: int) -> None:
+    terms, whole = uniform(5023), 5023 // count * count
+    lanes = [one_by_one(terms[lane:whole:count]) for lane in range(count)]
+    assert in_lanes(terms, count) == one_by_one(np.array([*lanes, *terms[whole:]]))
 
 
 def test_each_thread_takes_its_share_and_no_less_than_a_grain() -> None:

@@ -22,7 +22,7 @@ from pytest_probe.standards.noise.summed_terms import summed_terms
 
 # Orders of kernels that the framework has for the CPU: they count where such a kernel errs alike.
 OF_CPU: tuple[Order, ...] = ("lanes", "threads")
-ORDERS: tuple[Order, ...] = ("sequence", *OF_CPU)
+ORDERS: tuple[Order, ...] = ("sequence", "four_lanes", "warp", *OF_CPU)
 # The share of an error that may be another one: how terms are rounded before they are added.
 SHARE = 0.1
 # Sums of fewer terms stay within the limits.
@@ -82,7 +82,7 @@ def lost_on_cpu(comparison: Comparison, scale: AnyArray) -> AnyArray:
     with np.errstate(invalid="ignore"):  # of equal infinities
         error = single - comparison.expected
     far = _is_far(error, scale)
-    for order in ORDERS:
+    for order in ("sequence", *OF_CPU):
         alike = _alike(comparison, order, error) if (far & ~found).any() else None
         if alike is not None:
             found |= far & alike

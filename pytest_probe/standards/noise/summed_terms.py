@@ -61,7 +61,8 @@ def of_few_terms(comparison: Comparison) -> Comparison:
 
 
 def repeats(comparison: Comparison) -> bool:
-    """Does the API sum its input, or its exponentials, and are most terms equal ones? Zeros are no terms.
+    """Does the API sum its input, or its exponentials, and are most terms equal ones? Zeros, which are terms less a
+    mean, count where a sum in sequence shows what they lose.
 
     A lost term of 2,000 equal ones stays within such limits: a user's function gets them for an API that is named, not
     for what it is compared with.
@@ -72,11 +73,13 @@ def repeats(comparison: Comparison) -> bool:
     sums = comparison.classes & {"terms_of_reduction", "terms_of_row", "terms_of_exponentials"}
     if not sums or not isinstance(values, np.ndarray) or not is_floating(values.dtype) or not values.size:
         return False
-    return any(_mostly_equal(terms) for terms in terms_of(comparison, widen(values)))
+    zeros = comparison.evidence.added("sequence") is not None
+    terms = terms_of(comparison, widen(values))
+    return any(_mostly_equal(each if zeros else each[each != 0]) for each in terms)
 
 
 def _mostly_equal(values: AnyArray) -> bool:
-    counts = np.unique(values[values != 0], return_counts=True)[1]
+    counts = np.unique(values, return_counts=True)[1]
     return bool(0 < counts.sum() <= 2 * counts[counts >= REPEATED].sum())
 
 

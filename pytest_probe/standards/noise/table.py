@@ -146,7 +146,8 @@ OTHERWISE = (
         "than float64", last_resorts.in_single,
     ),
     Explanation(
-        "one after another", ("above", "far"), (), "sequence, lanes, threads, pairs, single", "a tenth of each error",
+        "one after another", ("above", "far"), (),
+        "sequence, four_lanes, warp, lanes, threads, pairs, single", "a tenth of each error",
         "warning", "{added}", last_resorts.one_after_another,
     ),
     Explanation(
