@@ -217,7 +217,11 @@ def write(folder: Path) -> list[str]:
     (folder / "damaged.safetensors").write_bytes(bad)
     (folder / "read only").chmod(0o555)
     names = (*FILES, *DUMPS, "truncated")
-    return [*(f"{name}/dump.json" for name in names), "named.safetensors", "damaged.safetensors"]
+    return [
+        *(name if name == "empty" else f"{name}/dump.json" for name in names),
+        "named.safetensors",
+        "damaged.safetensors",
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +243,7 @@ def all_good_pass(run: Ran, name: str) -> bool:
 def test_nothing_ends_in_a_traceback(run: Ran) -> None:
     assert run.result.ret == pytest.ExitCode.TESTS_FAILED
     for line in (*run.result.outlines, *run.result.errlines):
-        assert not line.startswith(("E   ", "INTERNALERROR", "Traceback"))
+        assert not line.startswith(("E   ", "INTERNALERROR", "Traceback", "This fails the run"))
     bad = {*FILES, "truncated", "framework", "damaged.safetensors"}
     failed = {row["id"].rpartition("::")[0].removesuffix("/dump.json") for row in run.rows if row["verdict"] == "error"}
     assert failed == bad
@@ -266,12 +270,12 @@ def test_a_truncated_dump_runs_what_is_before_the_cut(run: Ran) -> None:
     assert {*found(run, "truncated", "pass")} == {"Functional.relu.0.forward", "Functional.linear.0.forward"}
 
 
-def test_a_truncated_dump_with_workers_and_by_its_id(pytester: pytest.Pytester) -> None:
+def test_a_truncated_dump_with_workers(pytester: pytest.Pytester) -> None:
     (pytester.path / "dump.json").write_text(TRUNCATED[:CUT])
     result = pytester.runpytest("--probe-dump=dump.json", "-n1")
     result.assert_outcomes(passed=2, failed=1)
     assert f"{pytester.path}/{TRUNCATED_MESSAGE}" in result.outlines
-    pytester.runpytest("dump.json::(damaged)").assert_outcomes(failed=1)
+    assert len(collected(pytester, "dump.json::(damaged)")) == 1
 
 
 @pytest.mark.parametrize(

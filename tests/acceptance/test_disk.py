@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -78,25 +76,13 @@ def test_a_capture_that_the_disk_does_not_take(pytester: pytest.Pytester) -> Non
         json.loads(dump.read_text())
 
 
-HOLDER = """
-import sys
-from pytest_probe.system.files import try_lock
-file = open(sys.argv[1], "ab")
-print(try_lock(file), flush=True)
-sys.stdin.read()
-"""
-
-
 def test_a_second_run_in_a_folder_in_use_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump(data={"Torch.argmax.0.forward": ARGMAX})
     file = pytester.mkdir("out") / "results.jsonl"
-    command = [sys.executable, "-c", HOLDER, str(file)]
     args = ("--probe-dump=dump.json", "--probe-out=out")
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "True\n"
+    with file.open("ab") as held:
+        assert try_lock(held)
         refusal(pytester, *args).fnmatch_lines(["--probe-out: '*out' cannot be used; another run writes there; *"])
-        holder.kill()
     # A run locks its results until it ends.
     pytester.makeconftest(
         """

@@ -108,13 +108,12 @@ def test_wrappers_that_call_through_pass(folder: Path) -> None:
     assert "and 7 more); references run without it" in ran.stdout
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_a_function_that_stands_on_both_sides_is_told(strict: bool, folder: Path) -> None:
+def test_a_function_that_stands_on_both_sides_is_told(folder: Path) -> None:
     """Nobody has torch's own: its source file is not there."""
     (folder / "conftest.py").write_text(f"{HEAD}F.__file__ = 'nowhere.py'\n{FAULTS['layer_norm']}")
-    ran = run(folder, *(["--probe-strict"] if strict else []))
+    ran = run(folder)
     said = "Functional.layer_norm is conftest.py:3's, on both sides"
     assert ran.stdout.splitlines().count(f"probe: {said}") == 1
-    assert failed(ran) == ({"layer_norm"} if strict else set())
+    assert failed(ran) == set()
     assert ran.stdout.count(said) >= 3  # with the results of both directions
-    assert ("2 failed" if strict else "2 warned") in ran.stdout
+    assert "2 warned" in ran.stdout

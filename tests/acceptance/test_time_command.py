@@ -27,7 +27,6 @@ print(__name__, sys.argv[1:])
 """
 COMMAND = [sys.executable, "-c", "from pytest_probe.cli import main; raise SystemExit(main())", "time"]
 ENDS = {
-    "well": ("sys.exit(0)", 0, ""),
     "status": ("sys.exit(5)", 5, ""),
     "exception": ("raise KeyError('the program')", 1, "KeyError: 'the program'"),
     # Python itself ends by the signal.
