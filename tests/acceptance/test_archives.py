@@ -158,10 +158,6 @@ UNUSABLE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: zipped(path, "x.txt", b"{}"),
         "the archive holds no dump; give one that holds a dump.json",
     ),
-    "run.tar.gz": (
-        lambda path: shutil.make_archive(str(path.with_name("run")), "gztar", path.parent),
-        "cannot be read (it is a tar, and of archives only zips are read; unpack it and give the folder)",
-    ),
     "cut.zip": (lambda path: path.write_bytes(b"PK\x03\x04and no more"), "the archive is damaged: *"),
 }
 

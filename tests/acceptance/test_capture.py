@@ -40,13 +40,6 @@ for _ in range(3):
 print(__name__, sys.argv[1:], float(model.weight.detach().sum()))
 sys.exit(int(sys.argv[1]))
 """
-CHILD = """
-import subprocess, sys, torch
-torch.ones(2)
-subprocess.run(
-    [sys.executable, "-c", "import torch, pytest_probe\\nwith pytest_probe.capture('dumps'): torch.ones(2)"], check=True
-)
-"""
 # What is left of the disk is asked for before anything is written.
 FILLING = """
 import shutil, sys, time, torch
@@ -141,16 +134,6 @@ def test_a_program_runs_as_it_is_and_leaves_its_first_step(first_step: Recording
     assert "Functional.linear.1.forward" not in names(dump)
 
 
-def test_steps_end_with_those_of_the_first_optimizer(program: Path, tmp_path: Path) -> None:
-    assert captured(tmp_path, "-o", "out", "--step=1,2", "train.py", "0").returncode == 0
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["step1", "step2"]
-    (dump,) = tmp_path.glob("out/step1/*/dump.json")
-    assert [name for name in names(dump) if "linear" in name and "forward" in name] == [
-        "Functional.linear.0.forward",
-        "Functional.linear.1.forward",
-    ]
-
-
 def test_capture_runs_a_module_under_a_configuration_file(program: Path, tmp_path: Path) -> None:
     told = {"task": "structure", "step": [0], "structure": {"list": ["linear"]}}
     (tmp_path / "config.json").write_text(json.dumps(told))
@@ -173,6 +156,14 @@ def test_what_a_program_does_before_its_first_call_is_no_steps_time(tmp_path: Pa
     found = re.search(r"([\d.,]+) s a step", captured(tmp_path, "late.py").stderr)
     assert found is not None
     assert float(found[1].replace(",", "")) < 3600
+
+
+def test_steps_end_with_those_of_the_first_optimizer(three_steps: Recording) -> None:
+    (dump,) = three_steps.folder.glob("dumps/step1/*/dump.json")
+    assert [name for name in names(dump) if "linear" in name and "forward" in name] == [
+        "Functional.linear.0.forward",
+        "Functional.linear.1.forward",
+    ]
 
 
 def test_after_the_first_of_several_steps_it_says_what_one_costs(three_steps: Recording) -> None:
@@ -225,16 +216,13 @@ def test_the_program_ends_after_the_last_step_that_is_wanted(program: Path, tmp_
     assert [path.name for path in tmp_path.glob("dumps/step*")] == ["step1"]
 
 
-@pytest.mark.parametrize("compiled", ["as-is", "eager"])
-def test_what_is_compiled_is_recorded_where_that_is_asked_for(tmp_path: Path, compiled: str) -> None:
+def test_what_is_compiled_is_recorded_where_that_is_asked_for(tmp_path: Path) -> None:
     text = "import torch\nf = torch.compile(lambda x: x.sin(), backend='eager')\nf(f(torch.ones(2)))\n"
     (tmp_path / "train.py").write_text(text)
-    ran = captured(tmp_path, f"--compiled={compiled}", "train.py")
-    assert ran.returncode == 0, ran.stderr
+    ran = captured(tmp_path, "--compiled=eager", "train.py")
     (dump,) = tmp_path.glob("dumps/step0/*/dump.json")
-    assert ("Tensor.sin.1.forward" in names(dump)) == (compiled == "eager")
-    assert ran.stderr.count("--compiled=eager") == ran.stderr.count("2 calls of compiled functions were not seen")
-    assert ran.stderr.count("\n") == (1 if compiled == "eager" else 3)
+    assert "Tensor.sin.1.forward" in names(dump)
+    assert (ran.returncode, ran.stderr.count("\n")) == (0, 1)
 
 
 def test_no_overflow_is_nothing_to_warn_of(tmp_path: Path) -> None:
@@ -280,13 +268,6 @@ def test_ranks_write_side_by_side_and_one_speaks(
     # Fewer ranks than before leave none of the earlier ones.
     assert "pytest-probe: recorded" in rank(0, 1, "--overwrite").stderr
     assert sorted(path.name for path in tmp_path.glob("dumps/step0/*")) == ["rank0"]
-
-
-def test_processes_that_the_program_starts_write_beside_it(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(CHILD)
-    ran = captured_anew(tmp_path, "train.py")
-    assert ran.returncode == 0, ran.stderr
-    assert len([*tmp_path.glob("dumps/step0/proc*/dump.json")]) == 2
 
 
 @pytest.mark.parametrize(("total", "least"), [(100e9, 5e9), (10e9, 2e9)])
@@ -433,14 +414,6 @@ def test_an_estimate_says_what_each_task_takes_and_leaves_nothing(program: Path,
     assert re.fullmatch(r"[\d.]+ kB and [\d.]+ s a step, room for [\d,]+ steps", costs["--task=tensor"])
     assert said[4].endswith(" free")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["train.py"]
-
-
-def test_an_estimate_of_a_program_without_calls_says_why(tmp_path: Path) -> None:
-    (tmp_path / "idle.py").write_text("import torch\n")
-    made = captured(tmp_path, "--estimate", "idle.py")
-    assert made.returncode == 1
-    assert "pytest-probe: nothing was recorded: the program made no call that is asked for" in made.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["idle.py"]
 
 
 def test_an_estimate_on_a_full_disk_ends_as_the_program_does(tmp_path: Path) -> None:
