@@ -29,7 +29,7 @@ GENERATED = "--probe-inputs=generated makes values from the statistics instead"
 
 
 GOOD = {name: entry for name, entry in entries().items() if not name.startswith(("Module", "Torch.load"))}
-
+BACKWARD = "Functional.relu.0.backward"
 
 # Files that are no dumps; tests/records/test_finding.py has more of them.
 FILES = {
@@ -153,6 +153,7 @@ DUMPS: dict[str, dict[str, Any]] = {
     "forbidden": {"data": {**forbidden(), **GOOD}},
     "modules": {"data": {name: entry for name, entry in entries().items() if name.startswith("Module")}, "level": "L0"},
     "framework": {"framework": "jax"},
+    "no gradients": {"data": {**GOOD, BACKWARD: {"output": GOOD[BACKWARD]["output"]}}},
     "large file": {
         "data": {
             "Functional.gelu.0.forward": forward({**tensor(2, 3), "data_name": "x.pt"}, output=tensor(2, 3)), **GOOD
@@ -371,6 +372,12 @@ def test_a_tensor_file_far_too_large(run: Ran) -> None:
     message = f"{folder}/dump.json: Functional.gelu.0.forward: input_args.0: {said}"
     assert found(run, "large file", "skip") == {"Functional.gelu.0.forward": ("broken record", message)}
     assert all_good_pass(run, "large file")
+
+
+def test_incoming_gradients_that_no_dump_has_are_generated_and_noted(run: Ran) -> None:
+    noted = {row["id"].rpartition("::")[2]: row["notes"] for row in run.rows if row["id"].startswith("no gradients/")}
+    assert noted.pop(BACKWARD) == ["incoming gradients are generated: the dump has none"]
+    assert {*map(tuple, noted.values())} == {()}
 
 
 def test_a_dump_of_modules_only_says_what_to_record(run: Ran) -> None:
