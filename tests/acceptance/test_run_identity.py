@@ -125,14 +125,13 @@ def test_a_wrong_device_does_not_go_on_with_another_ones_results(pytester: pytes
 # Options of no effect on a verdict, as they are given to runs that go on.
 FREE = (
     ("--probe-timeout=600", "--probe-strict", "--probe-html=page.html", "--probe-history=history.sqlite",
-     "--probe-save=all", "--probe-cache=cache,size=1GB", "--probe-asserts=all", "-v", "--tb=short", "-rA",
-     "--junitxml=junit.xml", "--color=yes", "--durations=3", "-x"),
-    ("--probe-timeout=0", "--probe-isolate", "-qq", "--maxfail=3"),
-    ("-n1", "--no-summary"),
+     "--probe-save=all", "--probe-cache=cache,size=1GB", "--probe-asserts=all", "--probe-isolate", "-qq", "--tb=short",
+     "-rA", "--junitxml=junit.xml", "--color=yes", "--durations=3", "-x"),
+    ("--probe-timeout=0", "-n1", "-v", "--no-summary", "--maxfail=3"),
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("free", FREE, ids=["serial", "isolated", "workers"])
+@pytest.mark.parametrize("free", FREE, ids=["isolated", "workers"])
 def test_a_run_goes_on_with_other_options_of_no_effect(
     pytester: pytest.Pytester, finished: Path, free: tuple[str, ...]
 ) -> None:
@@ -148,7 +147,7 @@ def test_a_run_goes_on_with_other_options_of_no_effect(
     assert (result.ret, ids(folder)) == (0, every)
     assert {other.read_text() for other in others} == {"of another run"}
     assert len({*folder.glob("*.csv")} - {*others}) == len(own) == 3
-    assert ("6 cases, 5 pass, 1 skip" in result.outlines) == ("-x" in free)
+    assert "6 cases" not in result.stdout.str()
 
 
 def test_each_free_option_is_accepted_in_a_test() -> None:
