@@ -72,11 +72,13 @@ def test_what_a_dump_of_ptdbg_lacks_costs_no_other_record(pytester: pytest.Pytes
 
 
 def test_other_ways_to_look_at_a_dump(pytester: pytest.Pytester) -> None:
-    """Time, --probe-unique, shards and another dtype go the same way."""
+    """Time alone, --probe-unique, shards and another dtype go the same way."""
     path = unpack("v4-all", pytester.path)
     ways = ("--probe-unique", "--probe-shard=1/1", "--probe-dtype=recorded,bfloat16", "--probe-inputs=generated")
-    timed = ("--probe-mode=acc,time", "--probe-time-budget=0")
-    result = pytester.runpytest(f"--probe-dump={path}", "--probe-device=cpu", *ways, *timed)
+    result = pytester.runpytest(f"--probe-dump={path}", "--probe-device=cpu", *ways)
     # torch's own batch_norm rounds inside in 16 bit.
     assert result.parseoutcomes() == {"passed": 51, "warned": 1, "skipped": 1}
-    result.stdout.fnmatch_lines(["times: 5* cases*"])
+    result = pytester.runpytest(
+        f"--probe-dump={path}", "--probe-device=cpu", "--probe-mode=time", "--probe-api=Torch.*"
+    )
+    assert result.parseoutcomes().keys() == {"passed"}

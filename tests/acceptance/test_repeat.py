@@ -45,21 +45,22 @@ CONFTEST = """
 def test_the_worst_run_is_judged_of_outputs_and_gradients(pytester: pytest.Pytester, probed: Probed) -> None:
     """A deterministic call has equal repeats, and what draws runs once."""
     wanted = ("Functional.relu.0.forward", "Functional.linear.0.forward", "Functional.linear.0.backward")
-    data = {name: entries()[name] for name in wanted} | {
+    data = {name: entries()[name] for name in (*wanted, "Torch.argmax.0.forward")} | {
         f"Functional.{api}.0.forward": forward(tensor(40, 50), output=tensor(40, 50)) for api in ("gelu", "dropout")
     }
     found = probed("--probe-repeat=5", "--junitxml=junit.xml", data=data, conftest=CONFTEST)
-    found.result.assert_outcomes(passed=3, failed=2)
+    found.result.assert_outcomes(passed=4, failed=2)
     command = "to reproduce: pytest 'dump.json::Functional.relu.0.forward' --probe-repeat=5"
     found.result.stdout.fnmatch_lines(
         [
             "note: non-deterministic: 1 of 5 runs differ from the first; output.0: *",
             command,
-            "5 cases, 3 pass, 2 error",
+            "6 cases, 4 pass, 2 error",
             "2 cases non-deterministic: runs on the same inputs differ",
         ]
     )
     relu, linear, backward = (found.by_name[name] for name in wanted)
+    index = found.by_name["Torch.argmax.0.forward"]
     gelu, drawn = (found.by_name[f"Functional.{api}.0.forward"] for api in ("gelu", "dropout"))
     note = "non-deterministic: 1 of 5 runs differ from the first; output.0: 1 of 6 elements, by up to 8 ULP"
     assert note in relu["notes"]
@@ -74,7 +75,8 @@ def test_the_worst_run_is_judged_of_outputs_and_gradients(pytester: pytest.Pytes
     assert backward["outputs"][1]["metrics"]["spread_ulp"] == 0
     [note] = (each for each in backward["notes"] if not each.startswith("called: "))
     assert note.startswith("non-deterministic: 1 of 5 runs differ from the first; grad.input.0: 6 of 6 elements, ")
-    assert (gelu["outputs"][0]["metrics"]["repeats"], gelu["outputs"][0]["metrics"]["spread_ulp"]) == (5, 0.0)
+    equal = [each["outputs"][0]["metrics"] for each in (gelu, index)]
+    assert [(each["repeats"], each["spread_ulp"]) for each in equal] == [(5, 0.0)] * 2
     assert 'name="probe.spread_ulp" value="0.0"' in (found.folder / "junit.xml").read_text()
     assert drawn["notes"] == gelu["notes"] == []
     assert "repeats" not in drawn["outputs"][0]["metrics"]
