@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def _programs(pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pyte
         (pytester.path / name).chmod(0o755)
 
 
-def shell(*scripts: tuple[str, dict[str, object]]) -> None:
+def shell(*scripts: tuple[str, Mapping[str, object]]) -> None:
     """Runs these, each with its variables and in a shell of its own."""
     text = ""
     for script, variables in scripts:
