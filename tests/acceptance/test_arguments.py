@@ -11,7 +11,7 @@ import pytest
 from pytest_probe.options import OPTIONS
 from pytest_probe.standards import STANDARDS
 from pytest_probe.standards.tools import TOOLS
-from tests.acceptance.conftest import DumpMaker, Probed, entries
+from tests.acceptance.conftest import DumpMaker, entries
 from tests.support.other_plugins import Ran
 from tests.support.running import collected as collect
 from tests.support.running import refusal
@@ -231,13 +231,3 @@ def test_help_names_every_option_and_the_standards_that_are_registered(pytester:
     names = {line.split()[0] for line in last if line.startswith("  ") and line[2] != " "}
     assert names == set(STANDARDS) - {"auto", "noise", "exact", "finite"}
     assert all(tool.release.help in " ".join(" ".join(last).split()) for tool in TOOLS.values())
-
-
-def test_incoming_gradients_that_no_dump_has_are_generated_and_noted(probed: Probed) -> None:
-    found = entries()
-    found["Functional.relu.0.backward"] = {"output": found["Functional.relu.0.backward"]["output"]}
-    rows = probed("--probe-direction=backward", data=found).by_name
-    assert {name: row["notes"] for name, row in rows.items()} == {
-        "Functional.relu.0.backward": ["incoming gradients are generated: the dump has none"],
-        "Functional.linear.0.backward": [],
-    }

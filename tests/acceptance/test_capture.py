@@ -11,14 +11,16 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from msgspec import Struct
 
 from pytest_probe.capture.snapshot import Seen
 from pytest_probe.capture.statistics import count_large, fill_together
+from pytest_probe.capture.writer import DiskFills, check_room
 from pytest_probe.cli import main
 from pytest_probe.numerics.dtypes import AnyArray
 from tests.support import forks
@@ -37,13 +39,6 @@ for _ in range(3):
         optimizer.step()
 print(__name__, sys.argv[1:], float(model.weight.detach().sum()))
 sys.exit(int(sys.argv[1]))
-"""
-CHILD = """
-import subprocess, sys, torch
-torch.ones(2)
-subprocess.run(
-    [sys.executable, "-c", "import torch, pytest_probe\\nwith pytest_probe.capture('dumps'): torch.ones(2)"], check=True
-)
 """
 # What is left of the disk is asked for before anything is written.
 FILLING = """
@@ -139,16 +134,6 @@ def test_a_program_runs_as_it_is_and_leaves_its_first_step(first_step: Recording
     assert "Functional.linear.1.forward" not in names(dump)
 
 
-def test_steps_end_with_those_of_the_first_optimizer(program: Path, tmp_path: Path) -> None:
-    assert captured(tmp_path, "-o", "out", "--step=1,2", "train.py", "0").returncode == 0
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["step1", "step2"]
-    (dump,) = tmp_path.glob("out/step1/*/dump.json")
-    assert [name for name in names(dump) if "linear" in name and "forward" in name] == [
-        "Functional.linear.0.forward",
-        "Functional.linear.1.forward",
-    ]
-
-
 def test_capture_runs_a_module_under_a_configuration_file(program: Path, tmp_path: Path) -> None:
     told = {"task": "structure", "step": [0], "structure": {"list": ["linear"]}}
     (tmp_path / "config.json").write_text(json.dumps(told))
@@ -173,6 +158,14 @@ def test_what_a_program_does_before_its_first_call_is_no_steps_time(tmp_path: Pa
     assert float(found[1].replace(",", "")) < 3600
 
 
+def test_steps_end_with_those_of_the_first_optimizer(three_steps: Recording) -> None:
+    (dump,) = three_steps.folder.glob("dumps/step1/*/dump.json")
+    assert [name for name in names(dump) if "linear" in name and "forward" in name] == [
+        "Functional.linear.0.forward",
+        "Functional.linear.1.forward",
+    ]
+
+
 def test_after_the_first_of_several_steps_it_says_what_one_costs(three_steps: Recording) -> None:
     cost, recorded = three_steps.process.stderr.splitlines()
     assert re.fullmatch(r"pytest-probe: [\d.]+ kB and [\d.]+ s a step; [\d.,]+ [GT]B free; 2 steps left", cost)
@@ -183,7 +176,6 @@ def test_after_the_first_of_several_steps_it_says_what_one_costs(three_steps: Re
     ("text", "args", "status", "why"),
     [
         ("print(1)", [], 1, "the program imported none of torch, paddle"),
-        ("import torch, sys; sys.exit(0)", [], 1, "the program made no call that is asked for"),
         ("import torch, sys; sys.exit(4)", [], 4, "the program made no call that is asked for"),
         ("import torch; torch.ones(2)", ["--step=3"], 1, "the program ended in step 0, and it was asked for step 3"),
     ],
@@ -224,16 +216,13 @@ def test_the_program_ends_after_the_last_step_that_is_wanted(program: Path, tmp_
     assert [path.name for path in tmp_path.glob("dumps/step*")] == ["step1"]
 
 
-@pytest.mark.parametrize("compiled", ["as-is", "eager"])
-def test_what_is_compiled_is_recorded_where_that_is_asked_for(tmp_path: Path, compiled: str) -> None:
+def test_what_is_compiled_is_recorded_where_that_is_asked_for(tmp_path: Path) -> None:
     text = "import torch\nf = torch.compile(lambda x: x.sin(), backend='eager')\nf(f(torch.ones(2)))\n"
     (tmp_path / "train.py").write_text(text)
-    ran = captured(tmp_path, f"--compiled={compiled}", "train.py")
-    assert ran.returncode == 0, ran.stderr
+    ran = captured(tmp_path, "--compiled=eager", "train.py")
     (dump,) = tmp_path.glob("dumps/step0/*/dump.json")
-    assert ("Tensor.sin.1.forward" in names(dump)) == (compiled == "eager")
-    assert ran.stderr.count("--compiled=eager") == ran.stderr.count("2 calls of compiled functions were not seen")
-    assert ran.stderr.count("\n") == (1 if compiled == "eager" else 3)
+    assert "Tensor.sin.1.forward" in names(dump)
+    assert (ran.returncode, ran.stderr.count("\n")) == (0, 1)
 
 
 def test_no_overflow_is_nothing_to_warn_of(tmp_path: Path) -> None:
@@ -263,28 +252,38 @@ def test_overwrite_keeps_the_dump_where_the_program_cannot_run(
     assert dump.read_text() == "{}"
 
 
-def test_ranks_write_side_by_side_and_one_speaks(program: Path, tmp_path: Path) -> None:
+def test_ranks_write_side_by_side_and_one_speaks(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def rank(number: int, world: int, *args: str) -> subprocess.CompletedProcess[str]:
         ranks = {"RANK": str(number), "WORLD_SIZE": str(world)}
         return captured(tmp_path, *args, "train.py", "0", environment=ranks)
 
-    assert [rank(number, 2).returncode for number in (0, 1, 1)] == [0, 0, 2]
+    assert [rank(number, 2).returncode for number in (0, 1)] == [0, 0]
     assert sorted(path.name for path in tmp_path.glob("dumps/step0/*")) == ["rank0", "rank1"]
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setenv("RANK", "1")
+        assert main(["capture", "train.py", "0"]) == 2
     # Fewer ranks than before leave none of the earlier ones.
     assert "pytest-probe: recorded" in rank(0, 1, "--overwrite").stderr
     assert sorted(path.name for path in tmp_path.glob("dumps/step0/*")) == ["rank0"]
 
 
-def test_processes_that_the_program_starts_write_beside_it(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(CHILD)
-    ran = captured_anew(tmp_path, "train.py")
-    assert ran.returncode == 0, ran.stderr
-    assert len([*tmp_path.glob("dumps/step0/proc*/dump.json")]) == 2
+@pytest.mark.parametrize(("total", "least"), [(100e9, 5e9), (10e9, 2e9)])
+def test_a_share_of_the_disk_is_left_and_two_gigabytes_at_least(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, total: float, least: float
+) -> None:
+    disk = SimpleNamespace(total=total, free=least)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: disk)
+    check_room(tmp_path)
+    disk.free = least - 1
+    with pytest.raises(DiskFills, match="of the disk are left"):
+        check_room(tmp_path)
 
 
-@pytest.mark.parametrize(("total", "free"), [(100e9, 4e9), (10e9, 1.9e9)])
-def test_a_disk_that_fills_ends_the_recording_alone(tmp_path: Path, total: float, free: float) -> None:
-    (tmp_path / "train.py").write_text(FILLING.format(total=total, free=free))
+def test_a_disk_that_fills_ends_the_recording_alone(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(FILLING.format(total=100e9, free=4e9))
     ran = captured(tmp_path, "--step=all", "train.py")
     assert (ran.returncode, ran.stdout) == (0, "went on\n")
     (path,) = tmp_path.glob("dumps/step0/*")
@@ -360,8 +359,8 @@ def test_a_test_run_is_recorded_and_checked(pytester: pytest.Pytester, workers: 
     )
     found = [name for dump in pytester.path.glob("dumps/step0/*/dump.json") for name in names(dump)]
     assert {"Tensor.add.0.forward", "Functional.gelu.0.forward", "Functional.gelu.0.backward"} <= set(found)
-    checked = pytester.runpytest("--probe-dump=dumps", "-pno:xdist")
-    checked.assert_outcomes(passed=len(found))
+    if workers:
+        pytester.runpytest("--probe-dump=dumps", "-pno:xdist").assert_outcomes(passed=len(found))
 
 
 @pytest.mark.usefixtures("forked")
@@ -394,12 +393,9 @@ def test_a_file_of_msprobes_is_taken_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "draws.py").write_text(
         "import torch; print(torch.rand(()).item(), torch.are_deterministic_algorithms_enabled())"
     )
-    seeded = "from pytest_probe import seed_all; seed_all(7, True)\n"
-    (tmp_path / "plain.py").write_text(seeded + (tmp_path / "draws.py").read_text())
-    plain = forks.run(["plain.py"], tmp_path, os.environ)
     ran = captured(tmp_path, "--config=config.json", "draws.py")
-    assert (ran.stdout, ran.returncode) == (plain.stdout, 0)
-    assert ran.stdout.endswith(" True\n")
+    drawn = torch.rand((), generator=torch.Generator().manual_seed(7)).item()
+    assert (ran.stdout, ran.returncode) == (f"{drawn} True\n", 0)
     unused = "acl_config, tensor.backward_input"
     line = f"pytest-probe: config.json: these keys have no effect here: {unused}"
     assert ran.stderr.splitlines().count(line) == 1
@@ -418,14 +414,6 @@ def test_an_estimate_says_what_each_task_takes_and_leaves_nothing(program: Path,
     assert re.fullmatch(r"[\d.]+ kB and [\d.]+ s a step, room for [\d,]+ steps", costs["--task=tensor"])
     assert said[4].endswith(" free")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["train.py"]
-
-
-def test_an_estimate_of_a_program_without_calls_says_why(tmp_path: Path) -> None:
-    (tmp_path / "idle.py").write_text("import torch\n")
-    made = captured(tmp_path, "--estimate", "idle.py")
-    assert made.returncode == 1
-    assert "pytest-probe: nothing was recorded: the program made no call that is asked for" in made.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["idle.py"]
 
 
 def test_an_estimate_on_a_full_disk_ends_as_the_program_does(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ ONE = {NAME: entries()[NAME]}
 # As a run without plugins of entry points gets it; xdist is there for -n1.
 ALONE = ("-p", "pytest_probe.plugin")
 WORKER = ("-p", "xdist", "-n1")
-RANK = "step0/rank0/dump.json"
 FAILING = """
 from msgspec.structs import replace
 
@@ -67,12 +66,6 @@ def test_nothing_in_the_folder_is_imported(
 ) -> None:
     assert len(collected(pytester, *ALONE, *args)) == passed
     assert imported(pytester) == []
-
-
-def test_nothing_in_the_folder_is_imported_by_workers(pytester: pytest.Pytester, folder: Path) -> None:
-    result = pytester.runpytest(*ALONE, *WORKER, f"run/{RANK}::{NAME}", f"run/dump.json::{NAME}")
-    assert imported(pytester) == []
-    result.assert_outcomes(passed=2)
 
 
 @pytest.mark.parametrize("args", [["--probe-dump=test_run"], [f"test_run/dump.json::{NAME}"]])

@@ -9,20 +9,34 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import NAMES, SHOWN, DumpMaker, Probed
+from tests.acceptance.conftest import NAMES, PLANTED, SHOWN, DumpMaker, Probed
 from tests.support.other_plugins import Ran
-from tests.support.running import refusal
+from tests.support.running import collected, refusal
 
 
 def test_a_run_writes_its_results_run_and_junit_files(planted_run: Ran) -> None:
     everything_is_written(planted_run)
 
 
-@pytest.mark.usefixtures("planted")
+SPACED = """
+    import pytest
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(item, call):
+        report = yield
+        if hasattr(item.config, "workerinput") and hasattr(report, "probe_results"):
+            report.probe_results = report.probe_results.replace("{", "{  ", 1)
+        return report
+"""
+
+
 def test_two_workers_write_and_report_as_one(probed: Probed) -> None:
-    """A warning is reported as warned; what is saved is asked for."""
-    found = probed(*SHOWN[1:], "-n2", "-v", "--probe-save=failing")
+    """A warning is reported as warned; what is saved is asked for. The controller neither reads a result field by field
+    nor writes it anew: spaces stay."""
+    found = probed(*SHOWN[1:], "-n2", "-v", "--probe-save=failing", conftest=PLANTED + SPACED)
     everything_is_written(found, "saved")
+    lines = (found.folder / "out/results.jsonl").read_text().splitlines()
+    assert all(line.startswith('{  "id"') for line in lines)
     found.result.stdout.fnmatch_lines(["*WARNED *linear.0.forward*"])
     found.result.stdout.fnmatch_lines(["warnings:", "  *::*linear.0.forward", "    *max ULP 4096"])
     found.result.stdout.no_fnmatch_line("*imprecise*")
@@ -78,25 +92,6 @@ def results_and_run_are_whole(ran: Ran, *more: str) -> None:
     assert sorted(names) == [*tables, "items.json", "results.jsonl", "run.json", *more, "summary.md"]
 
 
-def test_lines_are_written_as_the_worker_made_them(probed: Probed) -> None:
-    """The controller neither reads a result field by field nor writes it anew: spaces stay."""
-    conftest = """
-        import pytest
-
-        @pytest.hookimpl(wrapper=True, tryfirst=True)
-        def pytest_runtest_makereport(item, call):
-            report = yield
-            if hasattr(item.config, "workerinput") and hasattr(report, "probe_results"):
-                report.probe_results = report.probe_results.replace("{", "{  ", 1)
-            return report
-    """
-    found = probed("-n1", conftest=conftest)
-    found.result.assert_outcomes(passed=5, skipped=1)
-    lines = (found.folder / "out/results.jsonl").read_text().splitlines()
-    assert len(lines) == 6
-    assert all(line.startswith('{  "id"') for line in lines)
-
-
 def test_a_folder_with_results_is_refused(pytester: pytest.Pytester, healthy_run: Ran) -> None:
     shutil.copytree(healthy_run.folder, pytester.path, dirs_exist_ok=True)
     said = refusal(pytester, "--probe-dump=dump.json", "--probe-out=out")
@@ -110,7 +105,7 @@ def test_nothing_is_written_unasked_or_while_collecting(pytester: pytest.Pyteste
     make_dump()
     before = {path.name for path in pytester.path.iterdir()}
     pytester.runpytest("--probe-dump=dump.json", "-p", "no:cacheprovider")
-    pytester.runpytest("--probe-dump=dump.json", "-p", "no:cacheprovider", "--probe-out=out", "--collect-only")
+    assert collected(pytester, "--probe-dump=dump.json", "-pno:cacheprovider", "--probe-out=out", "--collect-only")
     assert {path.name for path in pytester.path.iterdir()} == before
 
 
@@ -127,8 +122,16 @@ def saved(found: Ran, said: str) -> list[str]:
 
 @pytest.mark.usefixtures("planted")
 def test_save_keeps_the_chosen_cases_and_junit_of_family_xunit1_the_properties(probed: Probed) -> None:
-    """Where warnings fail they are kept as failures are."""
-    found = probed("--probe-save=failing", "--probe-strict", "--probe-api=linear")
+    """Where warnings fail they are kept as failures are. A quiet run has one line of ours."""
+    found = probed("--probe-save=failing", "--probe-strict", "--probe-api=linear", "-q")
+    found.result.assert_outcomes(failed=1, passed=1)
+    found.result.stdout.fnmatch_lines(
+        [
+            "to reproduce: pytest 'dump.json::Functional.linear.0.forward' --probe-strict",
+            "probe: 2 cases, 1 pass, 1 warning",
+        ]
+    )
+    found.result.stdout.no_fnmatch_line("*worst APIs*")
     assert saved(found, "saved in {}/Functional.linear.0.forward.pt") == NAMES[2:3]
     found = probed("--probe-save=all", "--junitxml=junit.xml", "-o", "junit_family=xunit1")
     assert saved(found, "saved in {}/Functional.relu.0.forward.pt") == NAMES[:5]

@@ -205,6 +205,37 @@ TEXTS = {
     def test_gelu(probe, name):
         probe.check(bad_gelu, reference=gelu, inputs=[probe.tensor((8, 8))])
     """,
+    "archive": """
+    @pytest.mark.probe(dump="run.zip", api="Functional.relu")
+    def test_mine(probe_case):
+        probe_case.check(probe_case.args[0].relu())
+    """,
+    "operator": """
+    @torch.library.custom_op("mylib::softcap", mutates_args=())
+    def softcap(x: torch.Tensor, cap: float) -> torch.Tensor:
+        return 2 * torch.tanh(x / cap) * cap
+
+    def test_softcap(probe):
+        right = lambda x, cap: torch.tanh(x / cap) * cap
+        probe.check(softcap, reference=right, inputs=[probe.tensor((4, 5)), 3.0])
+    """,
+    "grouped": """
+    @pytest.mark.parametrize("number", range(3))
+    def test_exp(probe, number):
+        probe.check(lambda x: 1.5 * torch.exp(x), reference=torch.exp, inputs=probe.tensor((64, 64)))
+    """,
+    "unsteady": """
+    import itertools
+
+    def test_unsteady(probe):
+        runs = itertools.count()
+
+        def unsteady(x):
+            return torch.exp(x) * (1 + 1e-3 * (next(runs) == 2))
+
+        probe.check(unsteady, reference=torch.exp, inputs=[probe.tensor((8,))])
+        assert next(runs) == 1
+    """,
     "empty": "def test_gelu(probe): probe.tensor((3,))",
 }
 # A mark that cannot be used, and why.
@@ -236,6 +267,7 @@ def run(folder: Path, texts: Mapping[str, str], *args: str) -> Suite:
     written(folder / "load.json", {"Torch.load.0.forward": entries()["Torch.load.0.forward"]})
     for name in ("dumps/rank0", "dumps/rank1", "another"):
         written(folder / f"{name}/dump.json", {"Torch.neg.0.forward": RELU})
+    shutil.make_archive(str(folder / "run"), "zip", folder / "data")
     (folder / "cut.json").write_text((folder / "dump.json").read_text()[:-100])
     return suite(folder, GELU, texts, "--probe-device=cpu", *args, conftest=WARNED)
 
@@ -254,8 +286,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Suite:
 @pytest.fixture(scope="module")
 def otherwise(tmp_path_factory: pytest.TempPathFactory) -> Suite:
     """The same tests with other options, in a worker."""
-    texts = {name: TEXTS[name] for name in ("classes", "shown", "warned", "drawn")}
-    args = ("--probe-standard=exact", "--full-trace", "--probe-strict", "--probe-seed=1", "-n1")
+    texts = {name: TEXTS[name] for name in ("classes", "shown", "warned", "drawn", "unsteady")}
+    args = ("--probe-repeat=3", "--probe-standard=exact", "--full-trace", "--probe-strict", "--probe-seed=1", "-n1")
     return run(tmp_path_factory.mktemp("otherwise"), texts, *args)
 
 
@@ -277,6 +309,10 @@ def otherwise(tmp_path_factory: pytest.TempPathFactory) -> Suite:
         ("two_dumps", {"passed": 2}),
         ("shown", {"failed": 4}),
         ("warned", {"passed": 2}),
+        ("unsteady", {"passed": 1}),
+        ("archive", {"passed": 1}),
+        ("operator", {"failed": 1}),
+        ("grouped", {"failed": 3}),
     ],
 )
 def test_tests_end_as_their_checks_do(told: Suite, name: str, outcomes: dict[str, int]) -> None:
@@ -347,6 +383,8 @@ SHOWN: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
         ("*torch_calls.py*", "*broken.0.backward*"),
     ),
+    "operator": (("E*mylib::softcap.0.forward in float32 on cpu: error",), ("*CustomOpDef*",)),
+    "grouped": (("E*to reproduce: *",) * 3, ()),
     "detached": (("E*no output of the device can be differentiated*",), ()),
     "cannot_run": (("*load.json: Torch.load.0.forward: Torch.load: torch.load is not *",), ()),
     "unmarked": (("*the test needs @pytest.mark.probe(dump=*",), ()),
@@ -372,6 +410,7 @@ def test_each_test_of_a_file_ends_as_its_own_check_does(told: Suite) -> None:
             "PASSED test_in_place.py::test_right*",
             *(f"FAILED test_in_place.py::test_{name}*" for name in ("copied", "wrong")),
             "FAILED test_failure.py::test_gelu - all times 1.0*",
+            "3 errors: looks like all times 1.5, lambda, first at test_grouped.py:*",
             "test_two_dumps.py::test_mine[[]rank0/dump.json-Torch.neg.0[]] PASSED*",
         ]
     )
@@ -379,9 +418,19 @@ def test_each_test_of_a_file_ends_as_its_own_check_does(told: Suite) -> None:
     assert kinds == {"no_kernel": {"unsupported by the device"}, "cannot_run": {"outside the allow-list"}}
 
 
-def test_the_printed_command_fails_again(told: Suite) -> None:
+def test_the_printed_command_fails_again_with_the_same_tensors(told: Suite, otherwise: Suite) -> None:
+    """They depend on the test, the order and the seed alone."""
     (command,) = re.findall(r"to reproduce: pytest ('test_again.py.*)", told.of("again").text)
-    ran(told.run.folder, *shlex.split(command)).result.assert_outcomes(failed=1)
+    folder = told.run.folder
+    first, second = (folder / "drawn").read_text().splitlines()
+    ran(folder, *shlex.split(command), "test_drawn.py::test_tensors[2]").result.assert_outcomes(failed=1, passed=1)
+    assert (folder / "drawn").read_text().splitlines()[2:] == [second]
+    other, _ = (otherwise.run.folder / "drawn").read_text().splitlines()
+    assert len({*first.split(), *second.split(), *other.split()}) == 9
+
+
+def test_functions_are_repeated(otherwise: Suite) -> None:
+    otherwise.of("unsteady").shows("E*CheckFailed: unsteady.0.forward*", "E*note: non-deterministic: 1 of 3 *")
 
 
 def test_a_warning_has_its_letter_and_fails_if_strict(told: Suite, otherwise: Suite) -> None:
@@ -394,15 +443,6 @@ def test_a_warning_has_its_letter_and_fails_if_strict(told: Suite, otherwise: Su
 def test_the_standard_of_the_run_judges(otherwise: Suite) -> None:
     assert otherwise.of("classes").outcomes == {"failed": 2, "passed": 1}
     otherwise.of("classes").shows("*error (exact)*")
-
-
-def test_tensors_depend_on_the_test_the_order_and_the_seed_alone(told: Suite, otherwise: Suite) -> None:
-    folder = told.run.folder
-    first, second = (folder / "drawn").read_text().splitlines()
-    ran(folder, "test_drawn.py", "-k", "2", "--probe-seed=3").result.assert_outcomes(passed=1)
-    assert (folder / "drawn").read_text().splitlines()[2:] == [second]
-    other, _ = (otherwise.run.folder / "drawn").read_text().splitlines()
-    assert len({*first.split(), *second.split(), *other.split()}) == 9
 
 
 def test_a_marked_test_runs_once_a_record(told: Suite) -> None:

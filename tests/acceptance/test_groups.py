@@ -115,19 +115,3 @@ def test_a_stopped_run_groups_what_failed(faulty: Probed) -> None:
     assert details(found) == FIRST[:1]
     assert "2 errors: looks like all times 3/2" in found.result.stdout.str()
     assert "29 items did not run" in found.result.outlines
-
-
-def test_a_test_that_fails_keeps_its_own_text(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        test_mine="""
-        import pytest, torch
-
-        @pytest.mark.parametrize("number", range(3))
-        def test_exp(probe, number):
-            probe.check(lambda x: 1.5 * torch.exp(x), reference=torch.exp, inputs=probe.tensor((64, 64)))
-        """
-    )
-    result = pytester.runpytest("--probe-seed=3")
-    result.assert_outcomes(failed=3)
-    assert len(re.findall(r"^E +to reproduce: ", result.stdout.str(), re.MULTILINE)) == 3
-    assert "3 errors: looks like all times 1.5, lambda, first at test_mine.py:" in result.stdout.str()

@@ -113,25 +113,24 @@ def test_dumps_of_steps_have_no_initialisation(name: str, tmp_path: Path) -> Non
     assert initialisation(read_dump(unpack(name, tmp_path))) == frozenset()
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
-def test_they_come_last_and_are_one_line(steps: tuple[Path, Path], workers: str, pytester: pytest.Pytester) -> None:
-    run = pytester.runpytest_inprocess(f"--probe-dump={steps[0]}", workers, "-pno:randomly", "--probe-out=out")
+def test_they_come_last_and_are_one_line(steps: tuple[Path, Path], pytester: pytest.Pytester) -> None:
+    run = pytester.runpytest_inprocess(f"--probe-dump={steps[0]}", "-n0", "-pno:randomly", "--probe-out=out")
     run.stdout.fnmatch_lines([f"{ALL} cases of calls that initialise the model: all pass"])
     found = results(pytester.path / "out")
     building = ["initialises" in result for result in found]
     assert building.count(True) == ALL < len(found)
-    # Two workers end at different times.
-    assert workers == "-n2" or building == sorted(building)
+    assert building == sorted(building)
     assert f"{ALL} cases of calls that initialise the model: all pass" in (pytester.path / "out/summary.md").read_text()
 
 
-def test_faults_in_them_fail_as_usual(steps: tuple[Path, Path], pytester: pytest.Pytester) -> None:
+def test_faults_in_them_fail_as_usual_in_workers_too(steps: tuple[Path, Path], pytester: pytest.Pytester) -> None:
     pytester.makeconftest(FAULTS)
-    run = pytester.runpytest_inprocess(f"--probe-dump={steps[0]}", "-pno:xdist", "-pno:randomly", "-rf")
+    run = pytester.runpytest_inprocess(f"--probe-dump={steps[0]}", "-n2", "-pno:randomly", "-rf", "--probe-out=out")
     failed = [f"FAILED *::Tensor.{name}.forward*" for name in ("normal_.0", "normal_.1", "zero_.0", "zero_.3")]
     run.stdout.fnmatch_lines([f"{ALL} cases of calls that initialise the model: {ALL - 5} pass, 5 error"])
     run.stdout.fnmatch_lines_random(failed)
     assert run.parseoutcomes()["failed"] == 5
+    assert sum("initialises" in result for result in results(pytester.path / "out")) == ALL
 
 
 def test_one_of_them_runs_alone_by_its_id(steps: tuple[Path, Path], pytester: pytest.Pytester) -> None:

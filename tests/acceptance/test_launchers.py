@@ -83,31 +83,41 @@ def ran(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(shell, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
 
 
-def assert_two_ranks(folder: Path, pytester: pytest.Pytester) -> None:
-    """One folder for each, with the collective, and nothing to complain of."""
+LAUNCHED = [one for one in COMMANDS if not any(name in one for name in ALIKE)]
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, subprocess.CompletedProcess[str]]]:
+    folders = [tmp_path_factory.mktemp("launched") for _ in LAUNCHED]
+    return {command: (folder, ran(folder, command)) for command, folder in zip(LAUNCHED, folders, strict=True)}
+
+
+@pytest.mark.parametrize("command", LAUNCHED, ids=lambda command: command.replace("pytest-probe capture", "")[:40])
+def test_each_command_of_the_page_records_both_ranks(
+    command: str, launched: dict[str, tuple[Path, subprocess.CompletedProcess[str]]]
+) -> None:
+    """One folder for each rank."""
+    folder, done = launched[command]
+    assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in folder.glob("dumps/step0/*")) == ["rank0", "rank1"]
     for rank in ("rank0", "rank1"):
         assert '"Functional.linear.0.backward"' in (folder / "dumps/step0" / rank / "dump.json").read_text()
-    result = pytester.runpytest_inprocess(f"--probe-dump={folder / 'dumps'}", "--probe-device=cpu")
-    outcomes = result.parseoutcomes()
-    assert (result.ret, outcomes.keys() & {"failed", "errors"}) == (0, set())
-    assert outcomes["passed"] >= 10
-
-
-@pytest.mark.parametrize(
-    "command",
-    [one for one in COMMANDS if not any(name in one for name in ALIKE)],
-    ids=lambda command: command.replace("pytest-probe capture", "")[:40],
-)
-def test_each_command_of_the_page_records_both_ranks(command: str, tmp_path: Path, pytester: pytest.Pytester) -> None:
-    done = ran(tmp_path, command)
-    assert done.returncode == 0, done.stderr
-    assert_two_ranks(tmp_path, pytester)
     # Where the launcher starts the capture, or the program a rank, the command has fewer processes to tell of.
     started = 0 if not command.startswith("pytest-probe") else 1 if "lightning" in command else 2
     told = re.findall(r"recorded (\d) process(?:es)? that the program started: dumps\n", done.stderr)
     assert told == [str(started)] * (started > 0), done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_all_that_was_recorded_is_healthy(
+    launched: dict[str, tuple[Path, subprocess.CompletedProcess[str]]], pytester: pytest.Pytester
+) -> None:
+    """The collective, too."""
+    dumps = [f"--probe-dump={folder / 'dumps'}" for folder, _ in launched.values()]
+    result = pytester.runpytest_inprocess(*dumps, "--probe-device=cpu")
+    outcomes = result.parseoutcomes()
+    assert (result.ret, outcomes.keys() & {"failed", "errors"}) == (0, set())
+    assert outcomes["passed"] >= 10 * len(LAUNCHED)
 
 
 def test_the_page_names_each_launcher() -> None:

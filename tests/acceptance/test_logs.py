@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import pytest
 
-from tests.acceptance.conftest import DumpMaker
+from tests.acceptance.conftest import DumpMaker, entries
 from tests.support.other_plugins import Ran
 
 LOGGING = """
@@ -21,7 +22,11 @@ def relu(x):
     logging.getLogger("made later").warning("by a new logger")
     logging.getLogger("kernel").info("below the level")
     print("printed")
-    return torch.relu(x) * {factor}
+    return torch.relu(x) * 2
+
+def gelu(x):
+    logging.getLogger("kernel").warning("%d", "no number")
+    return torch.nn.functional.gelu(x)
 
 def pytest_runtest_setup(item):
     logging.getLogger("conftest").warning("before the call")
@@ -32,9 +37,9 @@ def pytest_runtest_teardown(item):
     print("behind it")
 
 def pytest_probe_register(registry):
-    registry.calls["Functional.relu"] = relu
+    registry.calls |= {"Functional.relu": relu, "Functional.gelu": gelu}
 """
-COMMAND = ("--probe-dump=dump.json", "--probe-api=relu", "--probe-direction=forward", "--probe-device=cpu")
+COMMAND = ("--probe-dump=dump.json", "-p", "no:randomly")
 TEST = "import logging\ndef test_own():\n    logging.getLogger('own').warning('in a test')\n    assert 0\n"
 
 
@@ -44,39 +49,59 @@ def usual_level(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.root, "level", logging.WARNING)
 
 
-def run(pytester: pytest.Pytester, make_dump: DumpMaker, *args: str, factor: float = 2.0) -> str:
-    make_dump()
-    pytester.makeconftest(LOGGING.format(factor=factor))
-    result = pytester.runpytest(*COMMAND, "-p", "no:randomly", *args)
+def dump(make_dump: DumpMaker) -> None:
+    relu = entries()["Functional.relu.0.forward"]
+    make_dump(data={f"Functional.{api}.0.forward": relu for api in ("relu", "gelu")})
+
+
+def run(pytester: pytest.Pytester, make_dump: DumpMaker, *args: str) -> dict[str, str]:
+    """What the run says of the failure of each item."""
+    dump(make_dump)
+    pytester.makeconftest(LOGGING)
+    result = pytester.runpytest(*COMMAND, *args)
     assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
-    return result.stdout.str()
+    parts = re.split(r"^_+ (\S+) +_+$|^=+ .* =+$", result.stdout.str(), flags=re.MULTILINE)
+    return {name: text for name, text in zip(parts[1::2], parts[2::2], strict=True) if name}
 
 
 def sections(text: str) -> list[str]:
     return [line.strip("- ") for line in text.splitlines() if line.startswith("-") and "Captured" in line]
 
 
+RELU, GELU = "Functional.relu.0.forward", "Functional.gelu.0.forward"
 PHASES = {"setup": "before it", "call": "printed", "teardown": "behind it"}
 PARTS = [f"Captured {kind} {phase}" for phase in PHASES for kind in ("stdout", "log")]
 
 
 def test_logs_are_in_the_report_as_those_of_pytests_plugin(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    """--log-level leaves it active, at the level that it has without."""
-    ours, theirs, workers = (run(pytester, make_dump, *args) for args in ([], ["--log-level=WARNING"], ["-n1"]))
-    for text in (ours, theirs, workers):
+    """--log-level leaves it active, at the level that it has without. Tests of the project keep theirs, the hooks of
+    another folder's conftest are none of the dump's, and a message that cannot be formatted fails its item."""
+    pytester.makepyfile(test_own=TEST)
+    other = pytester.mkdir("other")
+    (other / "conftest.py").write_text(
+        "import logging\ndef pytest_runtest_setup(item):\n    logging.getLogger('elsewhere').warning('not ours')\n"
+    )
+    (other / "test_other.py").write_text("def test_other():\n    assert 0\n")
+    found = run(pytester, make_dump, "test_own.py", "other")
+    assert found.keys() == {RELU, GELU, "test_own", "test_other"}
+    assert "in a test" in found["test_own"]
+    assert [name for name, text in found.items() if "elsewhere:conftest.py" in text] == ["test_other"]
+    theirs, workers = (run(pytester, make_dump, *args) for args in (["--log-level=WARNING"], ["-n1"]))
+    for text in (found[RELU], theirs[RELU], workers[RELU]):
         assert sections(text) == PARTS
         assert "WARNING  conftest:conftest.py:" in text
         assert "WARNING  kernel:conftest.py:7 in a call" in text
         assert text.count("does not propagate") == 1
         assert "by a new logger" in text
         assert "below the level" not in text
-    shown = [[line for line in text.splitlines() if ".py:" in line or "Captured" in line] for text in (ours, theirs)]
+    shown = [[line for line in each.splitlines() if ".py:" in line or "Captured" in line]
+             for each in (found[RELU], theirs[RELU])]  # fmt: skip
     assert shown[0] == shown[1]
 
 
 def test_options_of_logging_are_obeyed(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     files = ("--log-file=all.log", "--log-file-level=INFO", "-o", "log_cli=true")
-    text = run(pytester, make_dump, "--log-level=INFO", "--log-format=<%(name)s> %(message)s", *files)
+    text = run(pytester, make_dump, "--log-level=INFO", "--log-format=<%(name)s> %(message)s", *files)[RELU]
     assert "<kernel> in a call" in text
     assert "<kernel> below the level" in text
     assert "below the level" in (pytester.path / "all.log").read_text()
@@ -85,7 +110,7 @@ def test_options_of_logging_are_obeyed(pytester: pytest.Pytester, make_dump: Dum
 def test_what_is_printed_is_shown_by_phase_without_pytests_plugin_too(
     pytester: pytest.Pytester, make_dump: DumpMaker, planted_run: Ran
 ) -> None:
-    lines = run(pytester, make_dump, "-p", "no:logging").splitlines()
+    lines = run(pytester, make_dump, "-p", "no:logging")[RELU].splitlines()
     found = {line.strip("- "): lines[number + 1] for number, line in enumerate(lines) if "- Captured stdout" in line}
     assert found == {f"Captured stdout {phase}": text for phase, text in PHASES.items()}
     assert [lines.count(text) for text in PHASES.values()] == [1, 1, 1]
@@ -93,7 +118,7 @@ def test_what_is_printed_is_shown_by_phase_without_pytests_plugin_too(
 
 
 def test_a_fixture_that_ends_with_an_item_of_a_dump(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
+    dump(make_dump)
     pytester.makepyfile(
         test_own="""
         import pytest
@@ -106,27 +131,6 @@ def test_a_fixture_that_ends_with_an_item_of_a_dump(pytester: pytest.Pytester, m
         def test_own(ends): pass
         """
     )
-    result = pytester.runpytest("test_own.py", *COMMAND, "-p", "no:randomly")
-    result.assert_outcomes(passed=2)
+    result = pytester.runpytest("test_own.py", *COMMAND)
+    result.assert_outcomes(passed=3)
     assert "at the end" not in result.stdout.str()
-
-
-def test_tests_of_the_project_keep_theirs(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    """And the hooks of another folder's conftest are none of the dump's."""
-    pytester.makepyfile(test_own=TEST)
-    other = pytester.mkdir("other")
-    (other / "conftest.py").write_text(
-        "import logging\ndef pytest_runtest_setup(item):\n    logging.getLogger('elsewhere').warning('not ours')\n"
-    )
-    (other / "test_other.py").write_text("def test_other():\n    assert 0\n")
-    text = run(pytester, make_dump, "test_own.py", "other")
-    assert text.count("in a test") >= 1
-    assert sections(text).count("Captured log call") == 2
-    assert text.count("elsewhere:conftest.py") == 1
-
-
-def test_a_message_that_cannot_be_formatted_fails_the_item(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    code = LOGGING.format(factor=1.0).replace('warning("in a call")', 'warning("%d", "no number")')
-    pytester.makeconftest(code)
-    pytester.runpytest(*COMMAND).assert_outcomes(failed=1)

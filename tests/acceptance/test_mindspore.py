@@ -55,7 +55,7 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     for name in WRONG.values():
         changed(folder / "wrong", name, off)
     changed(folder / "reshaped", "Mint.log.0.forward.output.0", lambda array: array[:2])
-    for name in ("mlp", "kwargs-bf16", "edge", "cells"):
+    for name in ("mlp", "mlp-1.2.2", "kwargs-bf16", "edge", "cells"):
         unpack(name, folder)
     for ignored in (True, False):
         write(folder / f"split-{ignored}", split_of_three(strides_ignored=ignored))
@@ -72,16 +72,13 @@ def of(every: Ran, name: str) -> Results:
     return found
 
 
-def test_stored_outputs_and_gradients_are_judged(every: Ran) -> None:
-    found = of(every, "mlp")
+@pytest.mark.parametrize("release", ["mlp", "mlp-1.2.2"])
+def test_stored_outputs_and_gradients_are_judged(every: Ran, release: str) -> None:
+    found = of(every, release)
     # Gradients of tensors in a list are not in a dump.
     assert counted(found) == {("pass", ""): 37, ("skip", "no stored tensors"): 1}
     assert found["Mint.cat.0.backward"]["verdict"] == "skip"
     assert {output["standard"] for each in found.values() for output in each["outputs"]} <= {"noise", "exact"}
-
-
-def test_a_dump_of_an_older_release_in_workers(pytester: pytest.Pytester) -> None:
-    pytester.runpytest(f"--probe-dump={packed('mlp-1.2.2')}", *RECORDED, "-n2").assert_outcomes(passed=37, skipped=1)
 
 
 def test_bfloat16_keywords_and_what_works_in_place(every: Ran) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -13,15 +14,17 @@ from tests.acceptance.conftest import DumpMaker, Probed
 from tests.support.running import collected, refusal
 
 
-def test_both_commands_print_the_version() -> None:
-    def printed(*command: str | Path) -> str:
-        told = subprocess.run([*command], capture_output=True, text=True, timeout=600, check=True)
-        return told.stdout + told.stderr
-
+def test_the_command_prints_the_version() -> None:
     script = Path(sys.executable).with_name("pytest-probe")
-    version = f"pytest-probe 0.1.0\n{kernel.kernel_line()}\n"
-    assert printed(script, "--version") == printed(sys.executable, "-m", "pytest_probe", "--version") == version
-    assert "  pytest-probe-0.1.0 at " in printed(sys.executable, "-m", "pytest", "--version", "--version")
+    told = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=600, check=True)
+    assert told.stdout + told.stderr == f"pytest-probe 0.1.0\n{kernel.kernel_line()}\n"
+
+
+def test_a_module_is_the_same_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["pytest-probe", "--version"])
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_path(str(Path(kernel.__file__).parents[1] / "__main__.py"), run_name="__main__")
+    assert capsys.readouterr().out == f"pytest-probe 0.1.0\n{kernel.kernel_line()}\n"
 
 
 def test_an_option_and_a_key_of_the_projects_own_stay(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
@@ -56,16 +59,21 @@ def test_a_wrong_line_of_an_ini_file_is_blamed_on_the_file(
     refusal(pytester, "--probe-dump=dump.json").fnmatch_lines([message])
 
 
-def test_names_that_match_no_record_are_suggested(pytester: pytest.Pytester, probed: Probed) -> None:
+def test_names_that_match_no_record_are_suggested(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     """Without the header, too."""
     rule = "{bfloat16: {standard: ulp, over_ratio: 0.01, justification: why}}"
     # bilinear is an API, and so no misspelling of linear.
     (pytester.path / "rules.yaml").write_text(f"apis:\n  Functional.lineer: {rule}\n  Functional.bilinear: {rule}\n")
-    conftest = "def pytest_probe_register(registry):\n    registry.references['Functional.linaer'] = abs"
+    pytester.makeconftest("def pytest_probe_register(registry): registry.references['Functional.linaer'] = abs")
+    make_dump()
     wrong = ["--probe-api=Functional.rleu", "--probe-skip-api=argmaxx", "-m", "probe(api='Functional.realu')"]
-    for quiet in ([], ["-q"]):
-        shown = probed(*wrong, *quiet, "--probe-standards-file=rules.yaml", conftest=conftest).result.stdout
-        shown.fnmatch_lines_random(
+    args = ("--probe-dump=dump.json", *wrong, "--probe-standards-file=rules.yaml")
+    config = pytester.parseconfigure(*args)
+    header = config.hook.pytest_report_header(config=config, start_path=Path())
+    quiet = pytester.runpytest(*args, "-q")
+    assert quiet.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    for lines in ([line for each in header for line in each], quiet.outlines):
+        pytest.LineMatcher(lines).fnmatch_lines_random(
             [
                 "probe: --probe-api: Functional.rleu matches no record; did you mean Functional.relu[?]",
                 "probe: --probe-skip-api: argmaxx matches no record; did you mean Torch.argmax[?]",
@@ -74,27 +82,15 @@ def test_names_that_match_no_record_are_suggested(pytester: pytest.Pytester, pro
                 "probe: registry.references: Functional.linaer matches no record; did you mean Functional.linear[?]",
             ]
         )
-        assert shown.str().count("matches no record") == 5
+        assert sum("matches no record" in line for line in lines) == 5
+    said = "probe: --probe-api: 'Functional.rleu' matches none of * records; the nearest names: *Functional.relu*"
+    quiet.stdout.fnmatch_lines(said)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (
-            ["--probe-api=*rolu*", "-q"],
-            "--probe-api: '[*]rolu[*]' matches none of * records; the nearest names: *Functional.relu*",
-        ),
-        (["--probe-skip-api=*"], "--probe-skip-api: of * records nothing is left to run"),
-        (
-            ["--probe-api=*relu*", "--probe-skip-api=*relu*"],
-            "--probe-api and --probe-skip-api: of * records nothing is left to run",
-        ),
-    ],
-)
-def test_options_that_leave_nothing_are_named(options: list[str], said: str, probed: Probed) -> None:
-    result = probed(*options).result
+def test_options_that_leave_nothing_are_named(probed: Probed) -> None:
+    result = probed("--probe-api=*relu*", "--probe-skip-api=*relu*").result
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    result.stdout.fnmatch_lines(f"probe: {said}")
+    result.stdout.fnmatch_lines("probe: --probe-api and --probe-skip-api: of * records nothing is left to run")
 
 
 def test_a_search_runs_where_its_examples_cannot_be_kept(pytester: pytest.Pytester, probed: Probed) -> None:
@@ -121,21 +117,3 @@ def test_workers_in_another_folder_find_a_dump_of_the_controllers(probed: Probed
     (tmp_path / "away").mkdir()
     result = probed("--probe-api=relu", "-d", f"--tx=popen//chdir={tmp_path / 'away'}").result
     assert result.ret == pytest.ExitCode.OK, result.stdout.str() + result.stderr.str()
-
-
-def test_an_operator_of_the_users_has_its_own_name(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("""
-        import torch
-
-        @torch.library.custom_op("mylib::softcap", mutates_args=())
-        def softcap(x: torch.Tensor, cap: float) -> torch.Tensor:
-            return 2 * torch.tanh(x / cap) * cap
-
-        def test_softcap(probe):
-            right = lambda x, cap: torch.tanh(x / cap) * cap
-            probe.check(softcap, reference=right, inputs=[probe.tensor((4, 5)), 3.0])
-    """)
-    result = pytester.runpytest()
-    result.assert_outcomes(failed=1)
-    assert "mylib::softcap.0.forward in float32 on cpu: error" in result.stdout.str()
-    assert "CustomOpDef" not in result.stdout.str().partition("short test summary")[2]

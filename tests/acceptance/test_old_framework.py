@@ -17,9 +17,15 @@ SENTENCE = (
     "torch 2.5.1+cu124 is installed, and pytest-probe needs torch 2.6 or newer: "
     "pip install --upgrade 'pytest-probe[torch]'"
 )
-KERNEL = "def test_mine(probe): probe.tensor((2,))"
-RECORDING = """
+KERNEL = """
+import sys
+def test_other(): assert "torch" not in sys.modules
+def test_mine(probe): probe.tensor((2,))
+"""
+COMMANDS = f"""
 import pytest_probe
+from pytest_probe.cli import main
+print(main(["show", {str(DUMP)!r}]), main(["capture", "train.py"]))
 for record in (lambda: pytest_probe.PrecisionDebugger(dump_path="dumps"), pytest_probe.seed_all):
     try:
         record()
@@ -51,33 +57,19 @@ def test_a_run_that_needs_a_framework_refuses_an_old_one(old: pytest.Pytester, o
 
 
 @pytest.mark.compat
-def test_a_test_of_a_kernel_is_an_error_with_an_old_framework(old: pytest.Pytester) -> None:
+def test_a_test_of_a_kernel_is_an_error_with_an_old_framework_and_others_import_none(old: pytest.Pytester) -> None:
     old.makepyfile(KERNEL)
     result = old.runpytest_subprocess("-rE")
-    result.assert_outcomes(errors=1)
+    result.assert_outcomes(errors=1, passed=1)
     result.stdout.fnmatch_lines([SENTENCE.replace("[", "[[]")])
     result.stdout.no_fnmatch_line("*Traceback*")
 
 
-def test_tests_without_cases_import_no_framework(old: pytest.Pytester) -> None:
-    old.makepyfile("def test_mine(): pass")
-    result = old.runpytest_subprocess("-s")
-    result.assert_outcomes(passed=1)
-    result.stdout.no_fnmatch_line("*torch was imported*")
-
-
-def test_commands_refuse_an_old_framework(old: pytest.Pytester) -> None:
+def test_commands_and_recording_refuse_an_old_framework(old: pytest.Pytester) -> None:
     old.makefile(".py", train="import torch")
-    for command in (["show", str(DUMP)], ["capture", "train.py"]):
-        code = f"import sys; from pytest_probe.cli import main; sys.exit(main({command}))"
-        result = old.run(sys.executable, "-c", code)
-        assert result.ret == USAGE_ERROR
-        assert result.errlines == [f"pytest-probe: error: {SENTENCE}"]
-
-
-def test_recording_refuses_an_old_framework(old: pytest.Pytester) -> None:
-    result = old.run(sys.executable, "-c", RECORDING)
-    assert result.outlines == ["torch was imported", SENTENCE, SENTENCE]
+    result = old.run(sys.executable, "-c", COMMANDS)
+    assert result.errlines == [f"pytest-probe: error: {SENTENCE}"] * 2
+    assert result.outlines[-3:] == [f"{USAGE_ERROR} {USAGE_ERROR}", SENTENCE, SENTENCE]
 
 
 def test_the_oldest_release_is_what_the_package_asks_for() -> None:

@@ -23,7 +23,6 @@ HTML = ("pytest_html.plugin", "pytest_html.fixtures", "metadata")
 WORKERS = [pytest.param(0, id="serial"), pytest.param(1, id="n1")]
 # What conftest.PLANTED makes of conftest.entries.
 VERDICTS = dict(zip(NAMES, ["error", "error", "warning", "pass", "pass", "skip"], strict=True))
-OUTCOMES = {"failed": 2, "passed": 2, "warned": 1, "skipped": 1}
 STATUSES = {"error": "failed", "warning": "passed", "pass": "passed", "skip": "skipped"}
 JUNIT = {"error": ("failure",), "warning": (), "pass": (), "skip": ("skipped",)}
 
@@ -116,31 +115,24 @@ def test_reports_of_other_tools(
     make_dump()
     plugins = [*HTML, "pytest_reportlog", "allure_pytest", "pytest_cov"]
     asked = ["--html=r.html", "--self-contained-html", "--report-log=r.jsonl", "--alluredir=allure"]
-    measured = ["--cov=conftest", "--cov-report=json:cov.json"]
+    measured = ["--cov=conftest", "--cov-report=json:cov.json", "--probe-dtype=recorded,bfloat16"]
     ran = run_beside(pytester, monkeypatch, plugins, *asked, *measured, workers=workers)
-    assert ran.summary == OUTCOMES
-    assert_whole(ran)
-    statuses = {name: STATUSES[verdict] for name, verdict in VERDICTS.items()}
-    assert {name: status for name, status, _ in allure(ran.folder / "allure")} == statuses
+    narrow = {f"{name}[bfloat16]": verdict for name, verdict in VERDICTS.items() if verdict != "skip"}
+    verdicts = VERDICTS | narrow
+    assert ran.summary == {"failed": 4, "passed": 4, "warned": 2, "skipped": 1}
+    assert_whole(ran, verdicts)
+    statuses = {name: STATUSES[verdict] for name, verdict in verdicts.items()}
+    shown = allure(ran.folder / "allure")
+    assert {name: status for name, status, _ in shown} == statuses
+    # It tells the dtypes of a case apart.
+    assert len({history for _, _, history in shown}) == len(shown) == len(verdicts)
     assert {name: result.lower() for name, result in html_results(ran.folder / "r.html")} == statuses
     logged = report_log(ran.folder / "r.jsonl")
     assert {name: report["outcome"] for name, report in logged.items()} == statuses
     properties = {name: dict(report["user_properties"]) for name, report in logged.items()}
-    assert {name: each["probe.verdict"] for name, each in properties.items()} == VERDICTS
+    assert {name: each["probe.verdict"] for name, each in properties.items()} == verdicts
     covered = json.loads((ran.folder / "cov.json").read_text())["files"]["conftest.py"]
     assert covered["summary"]["percent_covered"] == 100
-
-
-@pytest.mark.usefixtures("planted")
-def test_allure_tells_the_dtypes_of_a_case_apart(
-    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_dump()
-    args = ["--alluredir=allure", "--probe-dtype=float32,float16,bfloat16", "--probe-api=relu"]
-    ran = run_beside(pytester, monkeypatch, ["allure_pytest"], *args)
-    shown = allure(ran.folder / "allure")
-    assert {(name, status) for name, status, _ in shown} == {(name, "failed") for name in ran.verdicts}
-    assert len({history for _, _, history in shown}) == len(shown) == 6
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -161,17 +153,15 @@ def test_the_last_of_repeated_runs_counts(
     assert last == shown | {"Functional.linear.0.backward": "error"}
 
 
-@pytest.mark.parametrize("reruns", [0, 1])
 def test_reruns_count_the_death_of_a_worker(
-    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, reruns: int
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_dump()
     pytester.makeconftest(EXITS)
     plugins = ["rerunfailures", *HTML, "pytest_reportlog"]
-    args = [f"--reruns={reruns}", "--html=r.html", "--report-log=r.jsonl"]
+    args = ["--reruns=1", "--html=r.html", "--report-log=r.jsonl"]
     ran = run_beside(pytester, monkeypatch, plugins, *args, workers=1)
-    again = {"rerun": 1} if reruns else {}
-    assert ran.summary == {"failed": 1, "passed": 4, "skipped": 1, **again}
+    assert ran.summary == {"failed": 1, "passed": 4, "skipped": 1, "rerun": 1}
     verdicts = dict.fromkeys(NAMES, "pass") | {"Torch.argmax.0.forward": "error", "Torch.load.0.forward": "skip"}
     assert_whole(ran, verdicts)
     (died,) = (case.properties for case in ran.junit if case.kinds == ("failure",))
@@ -182,7 +172,7 @@ def test_reruns_count_the_death_of_a_worker(
         "probe.device": "cpu",
         "probe.verdict": "error",
         "probe.reason": "the process died with exit status 7 while the device ran it"
-        + ("; that was death 2 of this case, which is not run again" if reruns else ""),
+        "; that was death 2 of this case, which is not run again",
         "probe.kind": "crash",
     }
     assert ("Torch.argmax.0.forward", "Failed") in html_results(ran.folder / "r.html")

@@ -65,30 +65,25 @@ def told(result: pytest.RunResult) -> list[str]:
 def test_a_device_that_overflows_is_found_with_its_call(pytester: pytest.Pytester, dump: Path) -> None:
     pytester.makeconftest(CONFTEST)
     args = ("--probe-dump=dump.json", "--probe-standard=finite", "--probe-device=wrong")
-    result = pytester.runpytest(*args)
+    result = pytester.runpytest(*args, "-v", "-n1")
+    # A saturation is a warning.
     assert result.parseoutcomes() == {"failed": 2, "passed": 1, "warned": 1}
-    first = [
-        "first abnormal: dump.json::Functional.softmax.0.forward",
-        "  called at /me/train.py:7 in step: y = softmax(x)",
-    ]
-    assert told(result)[:3] == ["overflows: 1 saturated, 2 abnormal", *first]
-    # A saturation fails where warnings do.
-    result = pytester.runpytest(*args, "-v", "-n1", "--probe-strict")
-    assert result.parseoutcomes() == {"failed": 3, "passed": 1}
     assert told(result)[:6] == [
         "overflows: 1 saturated, 2 abnormal",
         "The Functional.softmax.0 overflow is an abnormal overflow.",
         "The Torch.exp.0 overflow is an abnormal overflow.",
         "The Torch.mul.0 overflow is an abnormal overflow.",
-        *first,
+        "first abnormal: dump.json::Functional.softmax.0.forward",
+        "  called at /me/train.py:7 in step: y = softmax(x)",
     ]
 
 
 def test_normal_overflows_pass_on_a_healthy_device(pytester: pytest.Pytester, dump: Path) -> None:
+    """Without -v there is one line."""
     pytester.makeconftest(CONFTEST)
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-standard=finite", "--probe-device=sim", "-v")
+    result = pytester.runpytest("--probe-dump=dump.json", "--probe-standard=finite", "--probe-device=sim")
     result.assert_outcomes(passed=4)
-    assert told(result)[:2] == ["overflows: 1 normal", "The Torch.mul.0 overflow is a normal overflow."]
+    assert [line for line in told(result) if "overflow" in line] == ["overflows: 1 normal"]
 
 
 def test_self_tells_the_overflows_that_its_own_question_finds(pytester: pytest.Pytester, dump: Path) -> None:

@@ -34,13 +34,19 @@ def without_paddle(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -
     pytester.makeconftest(CONFTEST)
 
 
-def test_one_item_says_what_to_install(pytester: pytest.Pytester) -> None:
+def test_one_item_says_what_to_install_or_that_the_dump_is_cut_or_none(pytester: pytest.Pytester) -> None:
     dumps = [unpack_real(pytester.path), Path(shutil.copy(LINES, pytester.path / "lines.txt"))]
-    result = pytester.runpytest(*(f"--probe-dump={dump}" for dump in dumps), "--probe-out=out", "-n1")
-    result.assert_outcomes(failed=2)
+    cut, none = write(pytester.path / "cut", {"paddle.add*0": entry(tensor())}), pytester.path / "none.txt"
+    cut.write_text(cut.read_text()[:60])
+    none.write_text("paddle.add(Tensor([2,\n")
+    result = pytester.runpytest(*(f"--probe-dump={dump}" for dump in (*dumps, cut, none)), "--probe-out=out", "-n1")
+    result.assert_outcomes(failed=4)
     results = [json.loads(line) for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
-    found = {(line["id"].rpartition("::")[2], line["reason"]) for line in results}
-    assert found == {("(framework)", f"{dump}: {INSTALL}") for dump in dumps}
+    found = [(line["id"].rpartition("::")[2], line["reason"]) for line in results]
+    assert {reason for item, reason in found if item == "(framework)"} == {f"{dump}: {INSTALL}" for dump in dumps}
+    damaged = sorted(reason for item, reason in found if item != "(framework)")
+    assert damaged[0].startswith(f"{cut}: is damaged or cut off at byte 6")
+    assert damaged[1].startswith(f"{none}: holds no call that can be read: line 1, column 12: found 'Tensor")
 
 
 def test_collecting_needs_no_paddle(pytester: pytest.Pytester) -> None:
@@ -72,16 +78,3 @@ def test_parts_are_collected_where_nothing_holds_the_whole(pytester: pytest.Pyte
     (pytester.path / "rank1/lines.txt").write_text(GOOD)
     found = {name.partition("::")[0] for name in collected(pytester)}
     assert sorted(found) == ["rank0/forward_rank0_all.json", "rank1/forward_rank1_half.json", "rank1/lines.txt"]
-
-
-def test_a_dump_that_is_cut_or_none(pytester: pytest.Pytester) -> None:
-    path = write(pytester.path, {"paddle.add*0": entry(tensor())})
-    path.write_text(path.read_text()[:60])
-    lines = pytester.path / "lines.txt"
-    lines.write_text("paddle.add(Tensor([2,\n")
-    result = pytester.runpytest(f"--probe-dump={path}", f"--probe-dump={lines}", "--probe-out=out")
-    result.assert_outcomes(failed=2)
-    results = [json.loads(line) for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
-    reasons = {Path(line["id"].partition("::")[0]).name: line["reason"] for line in results}
-    assert reasons["forward_rank0_all.json"].startswith(f"{path}: is damaged or cut off at byte 6")
-    assert reasons["lines.txt"].startswith(f"{lines}: holds no call that can be read: line 1, column 12: found 'Tensor")

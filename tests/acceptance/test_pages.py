@@ -4,7 +4,8 @@ The blocks of a page run in their order in one folder, which holds dump.json, gp
 my_kernels.py; those of docs/moving.md meet files of other tools as well. A block whose first line is a comment with a
 file's name becomes that file; a Python file is run by the commands that follow it, else here. `<!-- not run: REASON
 -->` and `<!-- exit status N -->` stand in the line before a block. A `text` block behind commands is what they print:
-each of its lines, numbers aside, "..." for what is left out of the text or of a line.
+each of its lines, numbers aside, "..." for what is left out of the text or of a line. The conftests of a page that no
+command there runs are loaded by one run.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def test_the_code_blocks_of_a_page_run_and_print_what_it_shows(
     found = blocks(page)
     if page.endswith("/moving.md"):
         add_files_of_tools(pytester.path)
-    left_out = []
+    left_out, examples = [], []
     for block, following in zip(found, [*found[1:], None], strict=True):
         if block.not_run:
             continue
@@ -139,9 +140,13 @@ def test_the_code_blocks_of_a_page_run_and_print_what_it_shows(
         if block.name:
             (pytester.path / block.name).write_text(block.text, encoding="utf-8")
         commands = _commands(block, following)
+        if block.name == "conftest.py" and not _is_run(following):
+            examples.append(block.text)
         output = "".join(run_command(command, block.exit_status, pytester, capfd) for command in commands)
         if commands and following is not None and following.language == "text" and following.follows:
             _assert_shown(following.text, output)
+    if examples:
+        run_command(_together(pytester.path, examples), 0, pytester, capfd)
     if left_out:
         pytest.skip(f"all blocks but {', '.join(left_out)} ran: these need Paddle (make demo-paddle)")
 
@@ -154,11 +159,22 @@ def _commands(block: Block, following: Block | None) -> list[list[str]]:
     if block.language != "python":
         return []
     assert block.name, f"a comment in the first line must name the file:\n{block.text}"
-    if following is not None and following.language == "sh" and not following.not_run:
+    if _is_run(following) or block.name == "conftest.py":
         return []
-    if block.name == "conftest.py":
-        return [["pytest", "--probe-dump=dump.json"]]
     return [["pytest" if block.name.startswith("test_") else "python", block.name]]
+
+
+def _is_run(following: Block | None) -> bool:
+    """Is the block behind a file one of commands that run it?"""
+    return following is not None and following.language == "sh" and not following.not_run
+
+
+def _together(folder: Path, examples: list[str]) -> list[str]:
+    """The command that runs with all the conftests of a page that no command there runs."""
+    (folder / "conftest.py").unlink()
+    for number, text in enumerate(examples):
+        (folder / f"example_{number}.py").write_text(text, encoding="utf-8")
+    return ["pytest", "--probe-dump=dump.json", *(f"-pexample_{number}" for number in range(len(examples)))]
 
 
 def _assert_shown(shown: str, output: str) -> None:

@@ -34,15 +34,26 @@ def test_dumps_of_ptdbg_pass(pytester: pytest.Pytester) -> None:
 
 
 def test_what_a_dump_of_ptdbg_lacks_costs_no_other_record(pytester: pytest.Pytester) -> None:
-    """A damaged line, lines without tensors, a pickle; gradients alone are no items."""
+    """A damaged line, lines without tensors, a pickle; gradients alone are no items. A wrong device fails, and what was
+    supposed is said."""
+    pytester.makeconftest(
+        """
+        import torch
+
+        def pytest_probe_register(registry):
+            registry.calls["Torch.sum"] = lambda *args, **kwargs: torch.sum(*args, **kwargs) * 1.001
+        """
+    )
+    summed = stack("Torch_sum_0_forward", ("/me.py", 7, "f", "s"))
+    write(pytester.path / "summed", values("Torch_sum_0", [X], X.sum(1)), summed)
     calls = {key: value for n in range(3) for key, value in values(f"Torch_neg_{n}", [X], -X).items()}
     path = write(pytester.path / "damaged", calls, "oops", '["Torch_neg_1_forward_input.1", 2]')
     write(pytester.path / "stacks", {}, stack("Torch_neg_0_forward"), stack("Torch_neg_1_forward"), stored=False)
     (pytester.path / "dump.pkl").write_bytes(pickle.dumps({"a": print}))
     unpack("v2.3-backward", pytester.path / "gradients")
-    dumps = [f"--probe-dump={name}" for name in ("stacks", "dump.pkl", "gradients")]
+    dumps = [f"--probe-dump={name}" for name in ("stacks", "dump.pkl", "gradients", "summed")]
     found = run(pytester, path, *dumps)
-    found.result.assert_outcomes(passed=2, skipped=3, failed=2)
+    found.result.assert_outcomes(passed=2, skipped=3, failed=3)
     told = {row["id"]: row for row in found.rows}
     assert told["damaged/dump.pkl::(damaged)"]["reason"].startswith(
         f"{path}: line 7: found 'oops', expected a JSON array of 6 elements"
@@ -53,27 +64,11 @@ def test_what_a_dump_of_ptdbg_lacks_costs_no_other_record(pytester: pytest.Pytes
     assert "probe: stacks/dump.pkl: holds no tensors: all its lines are stacks" in found.result.outlines
     (pickled,) = (row["reason"] for row in found.rows if "is a pickle" in row["reason"])
     assert "is a pickle, which is never unpickled" in pickled
-    line = next(line for line in found.result.outlines if "no items: " in line)
-    assert line.endswith("no items: 19 backward entries, of the last autograd node: compared and not replayed")
-
-
-def test_a_wrong_device_fails_and_says_what_was_supposed(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest(
-        """
-        import torch
-
-        def pytest_probe_register(registry):
-            registry.calls["Torch.sum"] = lambda *args, **kwargs: torch.sum(*args, **kwargs) * 1.001
-        """
-    )
-    path = write(
-        pytester.path, values("Torch_sum_0", [X], X.sum(1)), stack("Torch_sum_0_forward", ("/me.py", 7, "f", "s"))
-    )
-    result = run(pytester, path).result
-    result.assert_outcomes(failed=1)
-    text = " ".join(" ".join(line.split()) for line in result.outlines)
+    text = " ".join(" ".join(line.split()) for line in found.result.outlines)
     assert "note: only positional arguments were recorded: run with dim=1, which was not recorded and gives" in text
     assert "called at /me.py:7 in f: s" in text
+    line = next(line for line in found.result.outlines if "no items: " in line)
+    assert line.endswith("no items: 19 backward entries, of the last autograd node: compared and not replayed")
 
 
 def test_other_ways_to_look_at_a_dump(pytester: pytest.Pytester) -> None:

@@ -25,55 +25,27 @@ def pytest_probe_register(registry):
     for api in ("Functional.linear", "Tensor.mul", "Torch.matmul"):
         registry.calls[api] = never
 """
-TENSOR_DUMP = "msprobe-26.2.0/cplx_tensor"
 
 
-@pytest.fixture(scope="module")
-def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack(TENSOR_DUMP, tmp_path_factory.mktemp("recorded")).parent
+def change(folder: Path) -> None:
+    """Every fourth output is stored with a wrong element."""
+    for name in changed_in(folder).values():
+        file = folder / "dump_tensor_data" / name
+        values = torch.load(file, weights_only=True)
+        values.view(-1)[0] = values.view(-1)[0] * 1.01 + 1e-3
+        torch.save(values, file)
 
 
-def judged(folder: Path, *args: str) -> Ran:
-    return ran(folder, "--probe-dump=stored", "--probe-device=recorded", "--probe-out=out", *args)
-
-
-@pytest.fixture(scope="module")
-def healthy(tmp_path_factory: pytest.TempPathFactory, unpacked: Path) -> Mapping[str, dict[str, Any]]:
-    """What is judged of the dump, where nothing may run on the device."""
-    folder = tmp_path_factory.mktemp("healthy")
-    (folder / "conftest.py").write_text(NEVER)
-    (folder / "stored").symlink_to(unpacked)
-    return judged(folder).by_name
-
-
-def test_stored_outputs_are_judged_without_a_run(healthy: Mapping[str, dict[str, Any]]) -> None:
-    kinds = Counter((each["direction"], each["verdict"], each["kind"]) for each in healthy.values())
-    assert kinds == {
-        ("forward", "pass", ""): 39,
-        ("forward", "skip", "ambiguous name"): 1,
-        ("backward", "skip", "recorded gradients are not the API's"): 31,
-    }
-    assert {each["device"] for each in healthy.values()} == {"recorded"}
-
-
-def test_a_wrong_stored_output_is_found(tmp_path: Path, unpacked: Path, healthy: Mapping[str, dict[str, Any]]) -> None:
-    stored = Path(shutil.copytree(unpacked, tmp_path / "stored"))
-    data = json.loads((stored / "dump.json").read_text())["data"]
+def changed_in(folder: Path) -> dict[str, str]:
+    """Their files, by the entry."""
+    data = json.loads((folder / "dump.json").read_text())["data"]
     outputs = {name: entry["output"][0] for name, entry in data.items() if name.endswith(".forward")}
     floats = {
         name: output["data_name"]
         for name, output in outputs.items()
         if output.get("dtype") == "torch.float32" and output["shape"]
     }
-    names = [name for name in floats if healthy[name]["verdict"] == "pass"][::4]
-    assert len(names) > 3
-    for name in names:
-        file = stored / "dump_tensor_data" / floats[name]
-        values = torch.load(file, weights_only=True)
-        values.view(-1)[0] = values.view(-1)[0] * 1.01 + 1e-3
-        torch.save(values, file)
-    found = judged(tmp_path, "--probe-direction=forward").by_name
-    assert sorted(name for name, each in found.items() if each["verdict"] == "error") == sorted(names)
+    return dict(list(floats.items())[::4])
 
 
 def write(folder: Path, values: torch.Tensor) -> dict[str, Any]:
@@ -86,9 +58,13 @@ def write(folder: Path, values: torch.Tensor) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """A run of calls of several kinds: in place, with arguments that they change, under autocast, wrong, and a dump
-    of statistics alone."""
+    """A run of calls of several kinds: in place, with arguments that they change, under autocast, wrong; of a dump
+    of statistics alone; of a dump of msprobe's, and of one with other tensors. Nothing may run on the device."""
     folder = tmp_path_factory.mktemp("kinds")
+    (folder / "conftest.py").write_text(NEVER)
+    (folder / "stored").mkdir()
+    unpack("msprobe-26.2.0/cplx_tensor", folder).parent.rename(folder / "stored/whole")
+    change(Path(shutil.copytree(folder / "stored/whole", folder / "stored/changed")))
 
     def stored(*values: torch.Tensor) -> list[dict[str, Any]]:
         return [write(folder / "stored/tensors", each) for each in values]
@@ -112,7 +88,32 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Ran:
         folder / "stored/tensors/dump.json", data | {"Torch.exp.0.forward": forward(given, output=gave)}, task="tensor"
     )
     written(folder / "stored/statistics/dump.json")
-    return judged(folder, "--probe-save=failing", "-vv")
+    args = ("--probe-dump=stored", "--probe-device=recorded", "--probe-out=out", "--probe-save=failing", "-vv")
+    return ran(folder, *args)
+
+
+def under(told: Ran, folder: str) -> Mapping[str, dict[str, Any]]:
+    """The results of one of the dumps, by entry."""
+    rows = [row for row in told.rows if f"{folder}/" in row["id"]]
+    return {row["id"].rpartition("::")[2]: row for row in rows}
+
+
+def test_stored_outputs_are_judged_without_a_run(told: Ran) -> None:
+    found = under(told, "whole")
+    kinds = Counter((each["direction"], each["verdict"], each["kind"]) for each in found.values())
+    assert kinds == {
+        ("forward", "pass", ""): 39,
+        ("forward", "skip", "ambiguous name"): 1,
+        ("backward", "skip", "recorded gradients are not the API's"): 31,
+    }
+    assert {each["device"] for each in found.values()} == {"recorded"}
+
+
+def test_a_wrong_stored_output_is_found(told: Ran) -> None:
+    whole, found = under(told, "whole"), under(told, "changed")
+    names = {name for name in changed_in(told.folder / "stored/changed") if whole[name]["verdict"] == "pass"}
+    assert len(names) > 3
+    assert {name for name, each in found.items() if each["verdict"] == "error"} == names
 
 
 def test_statistics_alone_are_a_skip(told: Ran) -> None:

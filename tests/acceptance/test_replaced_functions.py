@@ -88,16 +88,11 @@ def test_each_fault_fails_and_nothing_else(folder: Path) -> None:
     assert f"probe: this process has set: {said}" in ran.stdout
 
 
-@pytest.mark.parametrize("where", ["a plugin", "sitecustomize"])
-def test_a_fault_from_before_pytest_probe(where: str, folder: Path) -> None:
-    name = "sitecustomize" if where == "sitecustomize" else "patches"
-    (folder / f"{name}.py").write_text(HEAD + "\n".join(FAULTS.values()))
-    if where == "a plugin":
-        ran = run(folder, "-p", "patches")
-    else:
-        environment = {**os.environ, "PYTHONPATH": str(folder)}
-        command = [sys.executable, *ARGS]
-        ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+def test_a_fault_from_before_pytest_probe(folder: Path) -> None:
+    (folder / "sitecustomize.py").write_text(HEAD + "\n".join(FAULTS.values()))
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    command = [sys.executable, *ARGS]
+    ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert failed(ran) == set(FAULTS)
 
 
@@ -108,13 +103,12 @@ def test_wrappers_that_call_through_pass(folder: Path) -> None:
     assert "and 7 more); references run without it" in ran.stdout
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_a_function_that_stands_on_both_sides_is_told(strict: bool, folder: Path) -> None:
+def test_a_function_that_stands_on_both_sides_is_told(folder: Path) -> None:
     """Nobody has torch's own: its source file is not there."""
     (folder / "conftest.py").write_text(f"{HEAD}F.__file__ = 'nowhere.py'\n{FAULTS['layer_norm']}")
-    ran = run(folder, *(["--probe-strict"] if strict else []))
+    ran = run(folder)
     said = "Functional.layer_norm is conftest.py:3's, on both sides"
     assert ran.stdout.splitlines().count(f"probe: {said}") == 1
-    assert failed(ran) == ({"layer_norm"} if strict else set())
+    assert failed(ran) == set()
     assert ran.stdout.count(said) >= 3  # with the results of both directions
-    assert ("2 failed" if strict else "2 warned") in ran.stdout
+    assert "2 warned" in ran.stdout

@@ -27,17 +27,13 @@ def example(words: str) -> str:
     return found
 
 
-def run(pytester: pytest.Pytester, conftest: str, *options: str) -> pytest.RunResult:
-    pytester.makeconftest(conftest)
-    return pytester.runpytest("--probe-dump=dump.json", "--probe-device=cpu", *options)
-
-
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_each_result_is_seen_once_and_a_writer_that_raises_fails_the_run(
     pytester: pytest.Pytester, make_dump: DumpMaker, workers: str
 ) -> None:
     make_dump()
-    outcome = run(pytester, COUNTS, "-n", workers, "--probe-out=out")
+    pytester.makeconftest(COUNTS)
+    outcome = pytester.runpytest("--probe-dump=dump.json", "-n", workers, "--probe-out=out")
     seen = (pytester.path / "seen.txt").read_text().splitlines()
     assert len(seen) == len({*seen}) == 6
     verdicts, found = Counter(line.rpartition(" ")[2] for line in seen), outcome.parseoutcomes()
@@ -47,28 +43,23 @@ def test_each_result_is_seen_once_and_a_writer_that_raises_fails_the_run(
     assert len((pytester.path / "out/results.jsonl").read_text().splitlines()) == 6
 
 
-def test_the_example_of_tensorboard_draws_noise_ratios(
+def test_the_examples_of_tensorboard_and_of_wandb(
     pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One draws noise ratios, the other has a row for each case."""
     make_dump()
-    module = MagicMock()
+    pytester.syspathinsert()
+    pytester.makepyfile(drawing=example("SummaryWriter"), logging_wandb=example("wandb"))
+    module, wandb = MagicMock(), MagicMock()
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-    assert run(pytester, example("SummaryWriter")).ret == 0
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    assert pytester.runpytest("--probe-dump=dump.json", "-pdrawing", "-plogging_wandb").ret == 0
     writer = module.SummaryWriter.return_value
     drawn = {call.args[0]: call.args[1:] for call in writer.add_scalar.call_args_list}
     ratio, place = drawn["Functional.linear.forward/output.0"]
     assert 0 <= ratio < 64
     assert isinstance(place, int)
     writer.close.assert_called_once_with()
-
-
-def test_the_example_of_wandb_has_a_row_for_each_case(
-    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_dump()
-    wandb = MagicMock()
-    monkeypatch.setitem(sys.modules, "wandb", wandb)
-    assert run(pytester, example("wandb")).ret == 0
     (columns,), rows = wandb.Table.call_args
     assert columns == ["case", "device", "verdict", "reason"]
     assert Counter(row[2] for row in rows["data"]) == {"pass": 5, "skip": 1}

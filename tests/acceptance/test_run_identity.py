@@ -7,6 +7,7 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import dedent
 from typing import Any, TypeAlias
 
 import pytest
@@ -124,21 +125,29 @@ def test_a_wrong_device_does_not_go_on_with_another_ones_results(pytester: pytes
 # Options of no effect on a verdict, as they are given to runs that go on.
 FREE = (
     ("--probe-timeout=600", "--probe-strict", "--probe-html=page.html", "--probe-history=history.sqlite",
-     "--probe-save=all", "--probe-cache=cache,size=1GB", "--probe-asserts=all", "-v", "--tb=short", "-rA",
-     "--junitxml=junit.xml", "--color=yes", "--durations=3", "-x"),
-    ("--probe-timeout=0", "--probe-isolate", "-q", "--maxfail=3"),
-    ("-n1",),
+     "--probe-save=all", "--probe-cache=cache,size=1GB", "--probe-asserts=all", "--probe-isolate", "-qq", "--tb=short",
+     "-rA", "--junitxml=junit.xml", "--color=yes", "--durations=3", "-x"),
+    ("--probe-timeout=0", "-n1", "-v", "--no-summary", "--maxfail=3"),
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("free", FREE, ids=["serial", "isolated", "workers"])
+@pytest.mark.parametrize("free", FREE, ids=["isolated", "workers"])
 def test_a_run_goes_on_with_other_options_of_no_effect(
     pytester: pytest.Pytester, finished: Path, free: tuple[str, ...]
 ) -> None:
-    every = ids(finished.parent)
+    """Tables of another run stay beside its own. A run that is to say nothing has no summary."""
+    every, folder = ids(finished.parent), finished.parent
+    others = folder / "earlier/accuracy_checking_result_1.csv", folder / "accuracy_checking_details_1.csv"
+    others[0].parent.mkdir()
+    for other in others:
+        other.write_text("of another run")
+    own = {*folder.glob("*.csv")} - {*others}
     finished.write_text("".join(finished.read_text().splitlines(keepends=True)[:-1]))
     result = pytester.runpytest(*CPU, "--probe-out=out", "--probe-resume", *free)
-    assert (result.ret, ids(finished.parent)) == (0, every)
+    assert (result.ret, ids(folder)) == (0, every)
+    assert {other.read_text() for other in others} == {"of another run"}
+    assert len({*folder.glob("*.csv")} - {*others}) == len(own) == 3
+    assert "6 cases" not in result.stdout.str()
 
 
 def test_each_free_option_is_accepted_in_a_test() -> None:
@@ -150,25 +159,14 @@ def test_each_free_option_is_accepted_in_a_test() -> None:
     }  # fmt: skip
 
 
-# A case with a warning.
-WARNS = """
-    from msgspec.structs import replace
-
-    def pytest_probe_verdict(case, verdict):
-        if case.record.api == "relu":
-            return replace(verdict, verdict="warning", reason="known")
-"""
-
-
 def test_warnings_of_a_finished_run_fail_as_the_run_that_goes_on_says(
-    pytester: pytest.Pytester, make_dump: DumpMaker
+    pytester: pytest.Pytester, finished: Path
 ) -> None:
-    make_dump()
-    pytester.makeconftest(WARNS)
-    for more, status in ((), 0), (("--probe-resume", "--probe-strict"), 1), (("--probe-resume",), 0):
-        assert pytester.runpytest(*CPU, "--probe-out=out", *more).ret == status
-        run = run_json(pytester.path / "out")
-        assert (run["exit_status"], run["settings"]["strict"]) == (status, "--probe-strict" in more)
+    finished.write_text(finished.read_text().replace('"verdict":"pass"', '"verdict":"warning"', 1))
+    for more, status in (("--probe-strict",), 1), ((), 0):
+        assert pytester.runpytest(*CPU, "--probe-out=out", "--probe-resume", *more).ret == status
+        run = run_json(finished.parent)
+        assert (run["exit_status"], run["settings"]["strict"]) == (status, bool(more))
 
 
 # Another value of an option, and is a benchmark refused; what each use compares is in a test above.
@@ -176,34 +174,36 @@ CHANGED = (("device", "npu", False), ("seed", "1", True), ("standard", "exact", 
 
 
 @pytest.fixture(scope="module")
-def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first of two shards."""
-    folder = tmp_path_factory.mktemp("half")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first of two shards, and the second one with other values of all these options."""
+    folder = tmp_path_factory.mktemp("shards")
     written(folder / "dump.json")
     assert ran(folder, *CPU, "--probe-shard=1/2", "--probe-out=one").result.ret == 0
+    (folder / "conftest.py").write_text(dedent(WRONG_DEVICE))
+    others = [f"--probe-{name}={value}" for name, value, _ in CHANGED]
+    ran(folder, *RUN, "--probe-shard=2/2", "--probe-out=two", *others)
     return folder
 
 
 @pytest.mark.usefixtures("finished")
 @pytest.mark.parametrize(("name", "value", "refused"), CHANGED)
 def test_a_run_with_another_option_is_not_joined_nor_compared(
-    pytester: pytest.Pytester, half: Path, capsys: pytest.CaptureFixture[str], name: str, value: str, refused: bool
+    pytester: pytest.Pytester, shards: Path, capsys: pytest.CaptureFixture[str], name: str, value: str, refused: bool
 ) -> None:
-    shutil.copytree(half / "one", "one")
-    pytester.makeconftest(WRONG_DEVICE)
-    other = f"--probe-{name}={value}"
-    pytester.runpytest(*CPU, "--probe-shard=2/2", "--probe-out=two", other)
-    assert run_json(Path("two"))["settings"] != run_json(Path("one"))["settings"]
-    capsys.readouterr()
+    shutil.copytree(shards, pytester.path, dirs_exist_ok=True)
+    one, two = (run_json(pytester.path / folder) for folder in ("one", "two"))
+    field = "devices" if name == "device" else name
+    two["identity"] = one["identity"] | {field: two["identity"][field]}
+    Path("two/run.json").write_text(json.dumps(two))
     assert main(["merge", "one", "two", "-o", "merged"]) == 2
     field = "torch device" if name == "device" else name
     assert f"'two' cannot be used; its run has {field} " in capsys.readouterr().err
     assert not Path("merged").exists()
+    args = (*CPU, "--probe-benchmark=out", f"--probe-{name}={value}")
     if refused:
-        said = refusal(pytester, *CPU, "--probe-benchmark=out", other)
-        said.fnmatch_lines([f"*--probe-benchmark: *its run has {name} *, this run has *"])
+        refusal(pytester, *args).fnmatch_lines([f"*--probe-benchmark: *its run has {name} *, this run has *"])
     else:
-        pytester.parseconfigure(*CPU, "--probe-benchmark=out", other)
+        pytester.parseconfigure(*args)
 
 
 def _cut(lines: list[str], chance: random.Random) -> list[str]:
@@ -257,10 +257,10 @@ def test_damaged_results_are_refused_and_run_again(
                         ["report", "out", "-o", "page.html"]):  # fmt: skip
             assert main(command) == 2, (damage, seed, command)
             assert "dump.json::" in capsys.readouterr().err
-        if seed == 0:
-            result = pytester.runpytest(*run, "--probe-resume")
-            assert (result.ret, ids(file.parent)) == (status, every), damage
-        file.write_text("".join(lines))
+    chance = random.Random(0)
+    file.write_text("".join(_foreign(_doubled(lines[:-1], chance), chance)) + lines[-1][:40])
+    result = pytester.runpytest(*run, "--probe-resume")
+    assert (result.ret, ids(file.parent)) == (status, every)
 
 
 def test_a_run_that_ended_early_is_named(
@@ -282,16 +282,3 @@ def test_a_run_that_ended_early_is_named(
         assert main(["merge", "early", "-o", "merged"]) == 2
         said = refusal(pytester, *CPU, "--probe-benchmark=early")
         said.fnmatch_lines([f"*--probe-benchmark: *early' cannot be used; {told}; go on with *"])
-
-
-def test_tables_of_other_runs_stay(pytester: pytest.Pytester, finished: Path) -> None:
-    other = pytester.path / "out/earlier/accuracy_checking_result_1.csv"
-    other.parent.mkdir()
-    other.write_text("of another run")
-    beside = pytester.path / "out/accuracy_checking_details_1.csv"
-    beside.write_text("of another run")
-    own = {path.name for path in (pytester.path / "out").glob("*.csv")} - {beside.name}
-    finished.write_text("".join(finished.read_text().splitlines(keepends=True)[:-1]))
-    pytester.runpytest(*CPU, "--probe-out=out", "--probe-resume")
-    assert {other.read_text(), beside.read_text()} == {"of another run"}
-    assert len({path.name for path in (pytester.path / "out").glob("*.csv")} - {beside.name}) == len(own) == 3

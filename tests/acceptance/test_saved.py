@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -52,24 +51,31 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return found
 
 
-def script(name: str, folder: Path) -> str:
-    """What the saved script prints, in a process that knows nothing of this project."""
-    file = folder / "out/saved/dump.json" / f"{name}.py"
-    assert len(file.read_text(encoding="utf-8").splitlines()) <= 24
-    assert "pytest" not in file.read_text(encoding="utf-8")
-    made = forks.run([file], folder, os.environ)
+SCRIPTS = ("Functional.layer_norm.0.forward", "Functional.layer_norm.0.backward", "Functional.gelu.0.forward")
+
+
+@pytest.fixture(scope="module")
+def printed(told: Ran) -> dict[str, str]:
+    """What each saved script prints, in a process that knows nothing of this project."""
+    files = [told.folder / "out/saved/dump.json" / f"{name}.py" for name in SCRIPTS]
+    for file in files:
+        assert len(file.read_text(encoding="utf-8").splitlines()) <= 24
+        assert "pytest" not in file.read_text(encoding="utf-8")
+    program = "import runpy, sys\nfiles = sys.argv[1:]\ndel sys.argv[1:]\nfor file in files:\n"
+    program += "    runpy.run_path(file, run_name='__main__')\n    print('=' * 9)\n"
+    made = forks.run(["-c", program, *files], told.folder, os.environ)
     assert made.returncode == 0, made.stderr
-    return made.stdout
+    return dict(zip(SCRIPTS, made.stdout.split("=" * 9), strict=False))
 
 
 def errors(text: str) -> dict[str, float]:
     return {name: float(error) for name, error in re.findall(r"^(\S+): actual .* error (\S+);", text, re.MULTILINE)}
 
 
-def test_the_script_makes_the_call_again(told: Ran) -> None:
+def test_the_script_makes_the_call_again(printed: dict[str, str]) -> None:
     """Without the fault the call is right."""
-    forward = errors(script("Functional.layer_norm.0.forward", told.folder))
-    backward = errors(script("Functional.layer_norm.0.backward", told.folder))
+    forward = errors(printed["Functional.layer_norm.0.forward"])
+    backward = errors(printed["Functional.layer_norm.0.backward"])
     assert forward.keys() == {"output.0"}
     assert backward.keys() == {"grad.input.0", "grad.input.2"}
     assert all(error < 1e-5 for error in (forward | backward).values())
@@ -79,7 +85,7 @@ def of(told: Ran, api: str) -> Result:
     return next(found for found in read_results(told.folder / "out/results.jsonl") if found.api == api)
 
 
-def test_a_registered_function_is_shown_as_what_it_is(told: Ran) -> None:
+def test_a_registered_function_is_shown_as_what_it_is(told: Ran, printed: dict[str, str]) -> None:
     told.result.stdout.fnmatch_lines(
         [
             "Functional.gelu.0.forward in float32 by conftest.stale_rows: error",
@@ -96,7 +102,7 @@ def test_a_registered_function_is_shown_as_what_it_is(told: Ran) -> None:
     assert found is not None
     assert (found.wrong, found.size, found.family) == (16, 128, "moved")
     # Nobody but the project has that function: both sides are shown as they were saved.
-    assert errors(script("Functional.gelu.0.forward", told.folder))["output.0"] > 0.1
+    assert errors(printed["Functional.gelu.0.forward"])["output.0"] > 0.1
 
 
 def test_numbers_are_saved_and_shown(told: Ran) -> None:

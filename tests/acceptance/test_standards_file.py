@@ -2,17 +2,18 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 
 import pytest
 
 from tests.acceptance.conftest import DumpMaker, Probed
+from tests.support.other_plugins import Ran
 from tests.support.running import collected, refusal
 
 STRICT = "apis: {linear: {float32: {standard: ulp, mean: 0, over: 0, over_ratio: 0, justification: by contract}}}"
 
 
 LINEAR = ("--probe-device=cpu", "--probe-api=linear")
-MSPROBE = (*LINEAR, "--probe-standard=msprobe")
 RULES = "--probe-standards-file=rules.yaml"
 
 
@@ -25,29 +26,26 @@ def test_lists_of_msprobe_select(pytester: pytest.Pytester, make_dump: DumpMaker
 
 
 def test_its_limits_judge_in_results_and_failures(pytester: pytest.Pytester, probed: Probed) -> None:
-    """An ini names it from its own folder."""
     (pytester.path / "rules.yaml").write_text(STRICT)
-    found = probed(*MSPROBE, RULES)
+    found = probed(*LINEAR, "--probe-standard=msprobe", RULES)
     found.result.assert_outcomes(failed=2)
     found.result.stdout.fnmatch_lines(["*rules of rules.yaml*", "*limits of the project's*"])
     found.result.stdout.fnmatch_lines([f"*pytest * --probe-standard=msprobe {RULES}*"])
     assert {row["outputs"][0]["metrics"]["justification"] for row in found.rows} == {"by contract"}
     assert found.run["settings"]["standards_file"].endswith("rules.yaml")
+
+
+def test_a_benchmark_leaves_its_rules(pytester: pytest.Pytester, probed: Probed, healthy_run: Ran) -> None:
+    """An ini names the file from its own folder."""
+    shutil.copytree(healthy_run.folder / "out", pytester.path / "base")
     pytester.makeini("[pytest]\nprobe_standards_file = rules.yaml\nprobe_standard = msprobe")
-    result = probed(*LINEAR).result
+    (pytester.path / "rules.yaml").write_text(STRICT)
+    result = probed(*LINEAR, "--probe-seed=3", "--probe-benchmark=base").result
     result.assert_outcomes(failed=2)
     assert "--probe-standards-file" not in result.stdout.str()
-
-
-def test_a_benchmark_leaves_its_rules(pytester: pytest.Pytester, probed: Probed) -> None:
-    (pytester.path / "rules.yaml").write_text(STRICT)
-    base = probed(*MSPROBE)
-    base.result.assert_outcomes(passed=2)
-    (base.folder / "out").rename("base")
-    probed(*MSPROBE, "--probe-benchmark=base", RULES).result.assert_outcomes(failed=2)
     ratios = "apis: {linear: {float32: {standard: benchmark, justification: not in matrix units}}}"
     (pytester.path / "rules.yaml").write_text(ratios)
-    found = probed(*MSPROBE, "--probe-benchmark=base", RULES)
+    found = probed(*LINEAR, "--probe-seed=3", "--probe-benchmark=base")
     found.result.assert_outcomes(passed=2)
     assert [row["outputs"][0]["metrics"]["benchmark_rmse"] for row in found.rows] == [1, 1]
 

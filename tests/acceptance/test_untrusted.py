@@ -22,6 +22,7 @@ from pytest_probe.cli import main
 from pytest_probe.errors import DumpError, RecordError
 from pytest_probe.records import read_dump
 from tests.acceptance.conftest import DumpMaker, forward, tensor
+from tests.support.other_plugins import Ran
 from tests.support.running import collected, refusal
 
 # What a text holds that is not to reach a terminal, a junit file or a table as it is.
@@ -113,37 +114,58 @@ def test_what_is_no_file_is_refused_at_once(pytester: pytest.Pytester, make_dump
     refusal(pytester, "--probe-dump=.").fnmatch_lines(["--probe-dump: *; the folder holds no dump; *"])
     with pytest.raises(pytest.UsageError):
         collected(pytester, "dump.json")
-    (pytester.path / "run/dump_tensor_data").mkdir(parents=True)
-    make(pytester.path / "run/dump_tensor_data/x.pt")
-    make_dump("run/dump.json", {RELU: forward({**tensor(2), "data_name": "x.pt"}, output=tensor(2))})
-    (pytester.path / "run/stack.json").unlink()
-    make(pytester.path / "run/stack.json")
-    result = pytester.runpytest("--probe-dump=run", "-rs")
-    result.stdout.fnmatch_lines(["*no file 'x.pt' in *"])
+    make_dump("run/dump.json", STORED)
     said = refusal(pytester, "--probe-dump=run", "--probe-standards-file=dump.json")
     said.fnmatch_lines([f"*dump.json: 'the file' cannot be used; it cannot be read: *{kind}*"])
 
 
-def test_tensors_lie_in_the_dumps_folder_or_where_the_user_says(
-    pytester: pytest.Pytester, make_dump: DumpMaker
-) -> None:
+STORED = {RELU: forward({**tensor(2), "data_name": "x.pt"}, output=tensor(2))}
+
+
+def bomb(folder: Path) -> None:
+    """A file of a tensor whose storage unpacks to much."""
+    torch.save(torch.zeros(2), folder / "plain.pt")
+    with zipfile.ZipFile(folder / "plain.pt") as plain, zipfile.ZipFile(folder / "x.pt", "w", 8) as packed:
+        for name in plain.namelist():
+            packed.writestr(name, b"\0" * 100_000_000 if name.endswith("data/0") else plain.read(name))
+    assert (folder / "x.pt").stat().st_size < 200_000
+
+
+def test_files_beside_a_dump_are_no_more_than_files(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    """What is none is not read, tensors lie in the dump's folder, and nothing is unpacked. Each dump has one call."""
     elsewhere = pytester.mkdir("elsewhere")
     torch.save(torch.ones(2), elsewhere / "x.pt")
-    data = {RELU: forward({**tensor(2), "data_name": "x.pt"}, output=tensor(2))}
-    make_dump("run/dump.json", data, dump_data_dir=str(elsewhere))
-    args = ("--probe-dump=run/dump.json", "-rs")
-    result = pytester.runpytest(*args)
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["*dump_data_dir '*elsewhere' is outside *--probe-data-dir=DIR*", "*no file 'x.pt'*"])
-    pytester.runpytest(*args, "--probe-data-dir=elsewhere").assert_outcomes(passed=1)
-    for link in (pytester.path / "run/dump_tensor_data", pytester.path / "run/inside"):
-        link.symlink_to(elsewhere)
-        make_dump("run/dump.json", data, dump_data_dir=str(link))
-        result = pytester.runpytest(*args)
-        result.assert_outcomes(skipped=1)
-        result.stdout.fnmatch_lines(["*x.pt, a link out of the dump's folder*"])
-    pytester.makeini("[pytest]\nprobe_data_dir = elsewhere")
-    pytester.runpytest(*args).assert_outcomes(passed=1)
+    made: dict[str, str] = {}
+    for name, (make, _) in SPECIAL.items():
+        make_dump(f"run/{name}/dump.json", STORED)
+        (pytester.path / f"run/{name}/stack.json").unlink()
+        (pytester.path / f"run/{name}/dump_tensor_data").mkdir()
+        for place in ("dump_tensor_data/x.pt", "stack.json"):
+            make(pytester.path / "run" / name / place)
+        made[name] = "no file 'x.pt' in "
+    make_dump("run/outside/dump.json", STORED, dump_data_dir=str(elsewhere))
+    made["outside"] = "no file 'x.pt' in "
+    link = make_dump("run/link/dump.json", STORED).with_name("dump_tensor_data")
+    inside = make_dump("run/inside/dump.json", STORED, dump_data_dir=str(pytester.path / "run/inside/in")).with_name(
+        "in"
+    )
+    for each in (link, inside):
+        each.symlink_to(elsewhere)
+    made |= {"link": "x.pt, a link out of the dump's folder", "inside": "no file 'x.pt' in "}
+    make_dump("run/bomb/dump.json", STORED)
+    bomb(pytester.mkdir("run/bomb/dump_tensor_data"))
+    made["bomb"] = "x.pt, which cannot be read (its storage 0 is not there, or is packed)"
+    found = Ran(pytester.runpytest("--probe-dump=run", "--probe-out=out"), pytester.path)
+    found.result.assert_outcomes(skipped=len(made))
+    reasons = {row["id"].partition("/")[0]: row["reason"] for row in found.rows}
+    assert {name: words in reasons[name] for name, words in made.items()} == dict.fromkeys(made, True)
+    found.result.stdout.fnmatch_lines(["*dump_data_dir '*elsewhere' is outside *--probe-data-dir=DIR*"])
+
+
+def test_tensors_lie_where_the_user_says(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    torch.save(torch.ones(2), pytester.mkdir("elsewhere") / "x.pt")
+    make_dump("run/dump.json", STORED, dump_data_dir="elsewhere")
+    pytester.runpytest("--probe-dump=run/dump.json", "--probe-data-dir=elsewhere").assert_outcomes(passed=1)
 
 
 def test_a_data_dir_of_several_dumps_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
@@ -204,21 +226,6 @@ def test_deep_rules_are_refused_within_a_second(pytester: pytest.Pytester, make_
     with Seconds(3):
         said = refusal(pytester, "--probe-dump=dump.json", "--probe-standards-file=rules.yaml")
     said.re_match_lines([r".*rules.yaml: 'the file' cannot be used; .*(nested too deep|more than)"])
-
-
-def test_a_packed_storage_is_not_unpacked(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    dump = make_dump(data={RELU: forward({**tensor(6), "data_name": "x.pt"}, output=tensor(6))})
-    folder = dump.with_name("dump_tensor_data")
-    folder.mkdir()
-    torch.save(torch.zeros(6), folder / "plain.pt")
-    with zipfile.ZipFile(folder / "plain.pt") as plain, zipfile.ZipFile(folder / "x.pt", "w", 8) as bomb:
-        for name in plain.namelist():
-            bomb.writestr(name, b"\0" * 100_000_000 if name.endswith("data/0") else plain.read(name))
-    assert (folder / "x.pt").stat().st_size < 200_000
-    result = pytester.runpytest("--probe-dump=dump.json", "-rs")
-    result.stdout.fnmatch_lines(
-        ["*input_args.0: found *x.pt, which cannot be read (its storage 0 is not there, or is packed)*"]
-    )
 
 
 def test_an_expanded_tensor_takes_the_memory_of_its_storage(tmp_path: Path) -> None:

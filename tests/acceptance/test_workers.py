@@ -29,29 +29,54 @@ KILLER = """
 """
 
 
+# What each API does to its worker, on its own side.
+FAULTS = """
+    import ctypes, os, torch
+
+    def segfault(*args, **kwargs):
+        ctypes.string_at(0)
+
+    def leave(*args, **kwargs):
+        os._exit(3)
+
+    def pytest_probe_register(registry):
+        registry.calls["Functional.relu"] = segfault
+        registry.references["Torch.argmax"] = leave
+"""
+
+
 def test_every_item_runs_where_many_kill_their_worker(probed: Probed) -> None:
-    argmax = entries()["Torch.argmax.0.forward"]
+    """The death of a worker is one result of its item."""
+    relu, argmax = entries()["Functional.relu.0.forward"], entries()["Torch.argmax.0.forward"]
     data = {f"Torch.argmax.{number}.forward": argmax for number in range(5)}
-    data["Functional.relu.0.forward"] = entries()["Functional.relu.0.forward"]
-    found = probed("-n1", "--probe-seed=3", data=data, conftest=KILLER)
+    data |= {f"Functional.{api}.0.forward": relu for api in ("relu", "gelu", "silu")}
+    faults = FAULTS.replace("Torch.argmax", "Functional.silu") + KILLER
+    found = probed("-n1", "--probe-seed=3", "--junitxml=junit.xml", data=data, conftest=faults)
     result = found.result
     result.stdout.fnmatch_lines(
         [
             "Torch.argmax.?.forward: the process died by SIGKILL while it ran; that was death 2 of this case, *",
             "to reproduce: pytest 'dump.json::Torch.argmax.?.forward' --probe-seed=3",
-            "6 cases, 1 pass, 5 error",
+            "8 cases, 1 pass, 6 error, 1 skip",
             "5 errors: the process died by SIGKILL while it ran; that was death 2 of this",
             "  case, which is not run again, Torch.argmax, first in record argmax.0.forward",
-            "*5 failed, 1 passed*",
+            "*6 failed, 1 passed, 1 skipped*",
         ]
     )
     # Of the five the first is printed in full, and each has its line in the short summary.
-    assert sum(line.startswith("to reproduce: ") for line in result.outlines) == 1
+    commands = [line for line in result.outlines if line.startswith("to reproduce: ")]
+    assert sum("argmax" in line for line in commands) == 1
     summary = [line for line in result.outlines if line.startswith("FAILED dump.json::Torch.argmax.")]
     assert len(summary) == 5
     assert all("forward - Torch.argmax." in line for line in summary)
-    assert found.verdicts == {name: "error" if "argmax" in name else "pass" for name in data}
-    assert {row["api"] for row in found.rows} == {"Torch.argmax", "Functional.relu"}
+    assert found.verdicts.keys() == data.keys()
+    rows = {row["api"]: (row["verdict"], row["kind"], row["reason"]) for row in found.rows if "argmax" not in row["id"]}
+    assert rows == {
+        "Functional.relu": ("error", "crash", "the process died by SIGSEGV while the device ran it"),
+        "Functional.silu": ("skip", "no reference", "the process died with exit status 3 while its reference ran"),
+        "Functional.gelu": ("pass", "", ""),
+    }
+    assert '<property name="probe.kind" value="crash" />' in (found.folder / "junit.xml").read_text()
 
 
 def test_a_worker_that_lost_its_device_is_replaced(probed: Probed) -> None:
@@ -91,37 +116,6 @@ def test_devices_are_shared_out(probed: Probed) -> None:
     found.result.assert_outcomes(passed=4)
     found.result.stdout.fnmatch_lines(["probe: fake:0 fake:1, torch *"])
     assert {row["device"] for row in found.rows} == {"fake:0", "fake:1"}
-
-
-# What each API does to its worker, on its own side.
-FAULTS = """
-    import ctypes, os, torch
-
-    def segfault(*args, **kwargs):
-        ctypes.string_at(0)
-
-    def leave(*args, **kwargs):
-        os._exit(3)
-
-    def pytest_probe_register(registry):
-        registry.calls["Functional.relu"] = segfault
-        registry.references["Torch.argmax"] = leave
-"""
-
-
-def test_the_death_of_a_worker_is_one_result_of_its_item(probed: Probed) -> None:
-    run = probed("--probe-device=cpu", "-n1", "--junitxml=junit.xml", conftest=FAULTS)
-    run.result.assert_outcomes(failed=2, passed=2, skipped=2)
-    found = run.by_name
-    assert len(found) == 6
-    for direction in ("forward", "backward"):
-        relu = found[f"Functional.relu.0.{direction}"]
-        assert (relu["verdict"], relu["kind"]) == ("error", "crash")
-        assert relu["reason"] == "the process died by SIGSEGV while the device ran it"
-    argmax = found["Torch.argmax.0.forward"]
-    assert (argmax["verdict"], argmax["kind"]) == ("skip", "no reference")
-    assert argmax["reason"] == "the process died with exit status 3 while its reference ran"
-    assert '<property name="probe.kind" value="crash" />' in (run.folder / "junit.xml").read_text()
 
 
 # What the test has put in its place here has to be there in the workers, too, which find their devices themselves.

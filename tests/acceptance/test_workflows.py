@@ -7,12 +7,9 @@ import os
 import re
 import shlex
 import subprocess
-import sys
-from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from string import Template
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -23,14 +20,26 @@ from tests.acceptance.conftest import DumpMaker
 from tests.features.gate.test_gate import DATA
 from tests.support.pages import ROOT, blocks
 
-# What a CI machine has and a test has not: installed packages, a network.
+# What a CI machine has and a test has not: installed packages, a network. A program of ours notes its command, and
+# leaves what commands behind it look for.
+NOTES = """
+(IFS='|'; echo "${0##*/}|$*" >> commands)
+for word in "$@"; do
+    case $word in
+        --probe-out=*) mkdir -p "${word#*=}" ;;
+        --junitxml=*) mkdir -p "$(dirname "${word#*=}")" && touch "${word#*=}" ;;
+    esac
+done
+exit ${STATUS:-0}
+"""
 STUBS = {
+    "pytest": NOTES,
+    "pytest-probe": NOTES,
     "pip": "exit 0",
     "curl": "exit 1",
     "junitparser": 'set -- $4 "$5"; test -f junit-recorded.xml && test -f junit-bfloat16.xml && touch junit.xml',
-    "python3": 'mkdir -p .venv/bin && ln -sf "$(which pip)" .venv/bin/',
+    "python3": 'mkdir -p .venv/bin && ln -sf "$(which pip)" "$(which pytest)" .venv/bin/',
 }
-PYTEST = re.compile(r"(?:\S*/)?pytest (.*?)( \|\| test \$\? -eq 1)?$")
 GITHUB_STEP = {"uses", "run", "with", "env", "if"}
 GITLAB_JOB = {"image", "cache", "before_script", "extends", "stage", "parallel", "script", "artifacts", "when"}
 
@@ -49,47 +58,46 @@ def machine(pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest
     (pytester.path / "dump.sha256").write_text(f"{digest}  dump.json\n")
     (pytester.path / "bin").mkdir()
     for name, script in STUBS.items():
-        (pytester.path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (pytester.path / "bin" / name).write_text(f"#!/bin/bash\n{script}\n")
         (pytester.path / "bin" / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{pytester.path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     return Machine(pytester)
 
 
 class Machine:
-    """Runs the commands of a job, pytest in this process: importing torch takes seconds."""
+    """Runs the commands of jobs, pytest behind them in this process: importing torch takes seconds."""
 
     def __init__(self, pytester: pytest.Pytester) -> None:
         self._pytester = pytester
 
-    def run(self, *commands: str, variables: Mapping[str, str] = MappingProxyType({})) -> str:
-        """What they print; each must end with 0."""
-        printed, waiting = "", [*commands]
-        while waiting:
-            lines = [Template(line).safe_substitute(variables).strip() for line in waiting]
-            at = next((at for at, line in enumerate(lines) if PYTEST.match(line)), len(lines))
-            printed += self._shell(lines[:at]) if at else ""
-            printed += self._pytest(lines[at]) if at < len(lines) else ""
-            waiting = waiting[at + 1 :]
-        return printed
+    def run(self, *commands: str) -> str:
+        """What pytest prints; each command must end with 0."""
+        environment = {**os.environ, "DUMP_URL": "https://example.com/dump.json"}
+        command = ["bash", "-e", "-c", "\n".join(commands)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}"
+        return "".join(map(self._pytest, noted()))
 
-    def _pytest(self, line: str) -> str:
-        found = PYTEST.match(line)
-        assert found is not None
-        result = self._pytester.runpytest_inprocess(*shlex.split(found[1].replace("-n 2", "-n 0")))
-        assert result.ret == 0, line
+    def _pytest(self, words: list[str]) -> str:
+        assert words[0] == "pytest"
+        result = self._pytester.runpytest_inprocess(*" ".join(words[1:]).replace("-n 2", "-n 0").split())
+        assert result.ret == 0, words
         return result.stdout.str()
 
-    def _shell(self, lines: Sequence[str]) -> str:
-        environment = {**os.environ, "DUMP_URL": "https://example.com/dump.json"}
-        command = ["bash", "-e", "-c", "\n".join(lines)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-        assert done.returncode == 0, f"{lines}\n{done.stdout}{done.stderr}"
-        return done.stdout
+
+def noted() -> list[list[str]]:
+    """The commands of ours that a shell came to, in words."""
+    file = Path("commands")
+    found = [line.split("|") for line in file.read_text().splitlines()]
+    file.unlink()
+    return found
 
 
-def updated_then_gated(machine: Machine, update: Sequence[str], gate: Sequence[str]) -> None:
-    assert "baseline baseline.jsonl: 3 cases, 3 added" in machine.run(*update)
-    assert "gate: 3 as before (baseline.jsonl)" in machine.run(*gate)
+def updated_then_gated(machine: Machine, *commands: str) -> None:
+    printed = machine.run(*commands)
+    assert printed.index("baseline baseline.jsonl: 3 cases, 3 added") < printed.index(
+        "gate: 3 as before (baseline.jsonl)"
+    )
 
 
 def test_the_github_workflow_is_valid_and_its_commands_run(machine: Machine) -> None:
@@ -100,9 +108,8 @@ def test_the_github_workflow_is_valid_and_its_commands_run(machine: Machine) -> 
         assert all(step.keys() <= GITHUB_STEP and ("uses" in step) != ("run" in step) for step in job["steps"])
         assert all("@" in step["uses"] for step in job["steps"] if "uses" in step)
         assert any(step.get("with", {}).get("key", "").startswith("dump-") for step in job["steps"])
-    machine.run("git init -q . && git add dump.json")
     jobs = {name: [step["run"] for step in job["steps"] if "run" in step] for name, job in workflow["jobs"].items()}
-    updated_then_gated(machine, jobs["update"], jobs["gate"])
+    updated_then_gated(machine, "git init -q . && git add dump.json", *jobs["update"], *jobs["gate"])
     assert Path("results/results.jsonl").is_file()
 
 
@@ -113,12 +120,13 @@ def test_the_gitlab_pipeline_is_valid_and_its_commands_run(machine: Machine) -> 
     assert {job["stage"] for job in pipeline.values() if "stage" in job} == {*stages}
     shared = pipeline[".dump"]
     assert shared["cache"]["paths"] == ["dump.json"]
-    machine.run(*shared["before_script"])
-    for name, words in (("update", "3 added"), ("gate", "gate: 3 as before")):
+    commands = [*shared["before_script"]]
+    for name in ("update", "gate"):
         assert pipeline[name]["extends"] == ".dump"
         for variables in _matrix(pipeline[name]["parallel"]["matrix"]):
-            assert words in machine.run(*pipeline[name]["script"], variables=variables)
-    machine.run(*pipeline["merged"]["script"])
+            commands += [Template(line).safe_substitute(variables) for line in pipeline[name]["script"]]
+    printed = machine.run(*commands, *pipeline["merged"]["script"])
+    assert [printed.count(words) for words in ("3 added", "gate: 3 as before")] == [2, 2]
     assert Path("junit.xml").is_file()
     assert Path("out-bfloat16/summary.md").read_text().startswith("## pytest-probe: nothing failed")
 
@@ -135,7 +143,7 @@ def test_the_jenkins_pipeline_is_balanced_and_its_commands_run(machine: Machine)
         name: re.findall(r"sh '(.*)'", body)
         for name, body in re.findall(r"stage\('(\w+)'\)(.*?)\n    }\n", text, re.DOTALL)
     }
-    updated_then_gated(machine, [*stages["Prepare"], *stages["Update"]], stages["Gate"])
+    updated_then_gated(machine, *stages["Prepare"], *stages["Update"], *stages["Gate"])
     assert Path("junit.xml").is_file()
 
 
@@ -148,53 +156,48 @@ def action_steps() -> list[dict[str, Any]]:
     return [step for step in action["runs"]["steps"] if "run" in step]
 
 
-def run_action(github: Path, **given: str) -> subprocess.CompletedProcess[str]:
-    """The action's own commands, as GitHub runs them; all but the last one must end with 0."""
+def run_action(status: int = 0, **given: str) -> subprocess.CompletedProcess[str]:
+    """The action's own commands, as GitHub runs them until one fails; pytest ends with this status."""
     inputs = {"dump": "", "capture": "", "baseline": "", "args": "", "results": "results", "package": "", **given}
-    github.mkdir(exist_ok=True)
-    done: list[subprocess.CompletedProcess[str]] = []
+    steps = []
     for step in action_steps():
         if "if" in step and not inputs[re.findall(r"inputs\.(\w+) != ''", step["if"])[0]]:
             continue
-        assert not done or done[-1].returncode == 0
         own = {name: inputs[re.findall(r"inputs\.(\w+)", value)[0]] for name, value in step["env"].items()}
-        of_job = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(github / "summary.md")}
-        path = os.pathsep.join((str(Path("bin").absolute()), str(Path(sys.executable).parent), os.environ["PATH"]))
-        environment = {**os.environ, **of_job, "GITHUB_WORKSPACE": os.getcwd(), "PATH": path, **own}
-        command = ["bash", "-e", "-o", "pipefail", "-c", step["run"]]
-        done.append(subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600))
-    return done[-1]
+        variables = shlex.join(f"{name}={value}" for name, value in own.items())
+        steps.append(f"env {variables} bash -e -o pipefail -c {shlex.quote(step['run'])}")
+    environment = {**os.environ, "STATUS": str(status)}
+    command = ["bash", "-c", " && ".join(steps)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+
+
+RESULTS = ["--probe-out=results", "--junitxml=results/junit.xml", "--probe-save=failing"]
 
 
 @pytest.mark.usefixtures("machine")
-def test_the_action_gates_a_dump_and_marks_what_fails(tmp_path: Path) -> None:
+def test_the_action_gates_a_dump() -> None:
+    """What fails is marked, and in the summary: tests/features/markdown/test_ci.py."""
     gate = {"dump": "dump.json", "baseline": "baseline.jsonl"}
-    assert run_action(tmp_path, **gate, args="-n 2 --probe-baseline-update", package="x").returncode == 0
-    Path("conftest.py").write_text(
-        "import torch\ndef pytest_probe_register(registry):\n"
-        "    registry.calls['Torch.exp'] = lambda x: 1.01 * torch.exp(x)\n"
-    )
-    done = run_action(tmp_path, **gate, results="again")
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "::error file=" in done.stdout
-    assert "## pytest-probe: nothing failed" in (tmp_path / "summary.md").read_text()
-    assert "## pytest-probe: 1 case failed" in (tmp_path / "summary.md").read_text()
-    assert Path("again/junit.xml").is_file()
+    assert run_action(status=1, **gate, args="-n 2 --probe-baseline-update", package="x").returncode == 1
+    dump = ["--probe-dump=dump.json", "--probe-baseline=baseline.jsonl"]
+    assert noted() == [["pytest", *dump, *RESULTS, "-n", "2", "--probe-baseline-update"]]
 
 
 @pytest.mark.usefixtures("machine")
-def test_the_action_records_a_program(tmp_path: Path) -> None:
-    Path("train.py").write_text("import torch\nfor _ in range(len(__import__('sys').argv[1])): torch.ones(4).exp()\n")
-    done = run_action(tmp_path, capture="train.py 'a b'", args="-k 'exp and\tforward' -q")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 cases, 3 pass" in done.stdout
+def test_the_action_records_a_program() -> None:
+    assert run_action(capture="train.py 'a b'", args="-k 'exp and\tforward' -q").returncode == 0
+    assert noted() == [
+        ["pytest-probe", "capture", "--out=probe-dump", "train.py", "a b"],
+        ["pytest", "--probe-dump=probe-dump", *RESULTS, "-k", "exp and\tforward", "-q"],
+    ]
 
 
 @pytest.mark.usefixtures("machine")
-def test_the_action_refuses_a_quote_that_does_not_end(tmp_path: Path) -> None:
-    done = run_action(tmp_path, dump="dump.json", args="-k 'exp")
+def test_the_action_refuses_a_quote_that_does_not_end() -> None:
+    done = run_action(dump="dump.json", args="-k 'exp")
     assert (done.returncode, done.stdout) == (1, "")
     assert "quote" in done.stderr
+    assert not Path("commands").exists()
 
 
 def test_the_repositorys_workflow_gives_the_action_inputs_that_it_has() -> None:

@@ -9,13 +9,8 @@ import pytest
 
 from tests.device import pretend
 from tests.device.conftest import ROOT
+from tests.device.test_check import LOADED
 
-CONFTEST = """
-import sys
-sys.path.insert(0, {root!r})
-from tests.device import pretend
-pretend.load({library!r})
-"""
 TESTS = """
     import torch
     from torch.nn.functional import gelu, linear
@@ -54,11 +49,10 @@ TESTS = """
 """
 
 
-@pytest.mark.parametrize("parallel", [[], ["-n", "1"]], ids=["serial", "parallel"])
-def test_outputs_must_lie_on_the_device(pytester: pytest.Pytester, library: Path, parallel: list[str]) -> None:
-    pytester.makeconftest(CONFTEST.format(root=str(ROOT), library=str(library)))
+def test_outputs_must_lie_on_the_device_in_a_worker_too(pytester: pytest.Pytester, library: Path) -> None:
+    pytester.makeconftest(LOADED.format(root=str(ROOT), library=str(library)))
     pytester.makepyfile(test_mine=dedent(TESTS.format(name=pretend.NAME)))
-    result = pytester.runpytest_subprocess("-rf", *parallel)
+    result = pytester.runpytest_subprocess("-rf", "-n1")
     failed = sorted(line.split("::")[-1] for line in result.outlines if line.startswith("FAILED"))
     assert [line.partition(" ")[0] for line in failed] == [
         "test_left_on_the_host",

@@ -143,7 +143,7 @@ def test_two_writers_at_once_lose_no_run(tmp_path: Path) -> None:
     is_whole(path)
 
 
-@pytest.mark.parametrize("moment", range(5))
+@pytest.mark.parametrize("moment", [0, 2, 4])
 def test_a_killed_writer_leaves_a_whole_file(tmp_path: Path, moment: int) -> None:
     path = tmp_path / "h.db"
     append(path, *made_results(300))
