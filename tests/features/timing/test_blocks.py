@@ -79,7 +79,6 @@ def test_no_more_calls_are_ready_at_a_time_than_may_be(fake_clock: FakeClock) ->
 
 
 def test_interrupted_blocks_do_not_move_the_median(fake_clock: FakeClock) -> None:
-    """A scheduler that takes the core away for 4 ms now and then."""
     made = 0
 
     def call() -> None:
@@ -94,7 +93,6 @@ def test_interrupted_blocks_do_not_move_the_median(fake_clock: FakeClock) -> Non
 
 
 def test_nothing_waits_for_the_device_between_blocks(fake_clock: FakeClock) -> None:
-    """Marks are read once all calls have been made."""
     read: list[float] = []
     right = fake_clock.seconds
 
