@@ -110,6 +110,7 @@ def check_sample(compiled: ModuleType, name: str, extents: tuple[int, ...], stri
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 def test_all_numbers_of_16_bits_are_read(compiled: ModuleType, name: str) -> None:
+    """One by one: a sum of two says what each was."""
     for number in np.arange(2**16, dtype=np.uint16).view(dtype_of(name)):
         wide = float(number)
         high, low, total, squares = compiled.measure(np.array([number]).ctypes.data, 1, kernel.DTYPES.index(name))

@@ -91,6 +91,7 @@ def test_an_example_of_a_guide_is_read_or_refused_by_name(example: dict[str, Any
 
 @pytest.mark.parametrize("section", ["run_ut", "acc_check"])
 def test_the_lists_of_its_checker_are_read(section: str, tmp_path: Path) -> None:
+    """A configuration of its checker is no capture's, but --probe-standards-file takes it."""
     found = [each for each in [*BUNDLED.values(), *(example["content"] for example in GUIDES)] if section in each]
     assert found
     for content in found:

@@ -35,6 +35,7 @@ def test_isolation_with_workers_is_refused(pytester: pytest.Pytester) -> None:
 
 
 def test_other_runs_stay_as_they_are(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ini key isolates cases, and no tests."""
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     pytester.makeini("[pytest]\nprobe_isolate = true\n")
     pytester.makepyfile("import os\ndef test_here(): assert 'PYTEST_XDIST_WORKER' not in os.environ")

@@ -114,6 +114,7 @@ def test_the_first_of_two_backwards_counts(tmp_path: Path) -> None:
 
 
 def test_the_first_backward_counts_where_it_did_not_pass_all(tmp_path: Path) -> None:
+    """As a gradient penalty's, for the gradients of inputs alone."""
     x, layer = leaf(2, 3, 4), torch.nn.Linear(4, 5)
 
     def program() -> None:

@@ -94,6 +94,7 @@ def test_traces_hold_the_program_alone(strict: bool, tmp_path: Path) -> None:
 
 
 def test_the_backward_of_what_is_compiled(tmp_path: Path) -> None:
+    """It is traced inside the compiled region, with tensors that have no memory."""
     model, x = nn.LayerNorm(4), torch.ones(2, 4, requires_grad=True)
     compiled = torch.compile(lambda x: model(x)[:, 1:].relu(), backend="aot_eager")
     found = recorded(tmp_path, lambda: compiled(x).sum().backward())
@@ -120,6 +121,8 @@ def test_calls_under_a_default_device_take_the_kernels_way(tmp_path: Path, monke
 
 
 def test_a_mode_that_a_signal_left_twice_is_there_once(tmp_path: Path) -> None:
+    """A handler that raises while a backward puts the mode on leaves it on."""
+
     def program() -> None:
         torch.sin(torch.ones(2))
         (mode,) = torch.overrides._get_current_function_mode_stack()

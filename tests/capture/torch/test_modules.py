@@ -89,6 +89,7 @@ def test_parents_without_an_entry_leave_what_they_hold_to_their_own(tmp_path: Pa
 
 
 def test_a_model_is_found_where_none_is_given(tmp_path: Path) -> None:
+    """The first one has plain paths, another one its class before them; what has no modules inside is none."""
     model, other = Net(), nn.Sequential(nn.Sequential(nn.Tanh()))
     loss = nn.MSELoss()
 

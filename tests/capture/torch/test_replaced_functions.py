@@ -159,6 +159,7 @@ def test_functions_that_instances_and_classes_hold(tmp_path: Path) -> None:
 
 
 def test_one_wrapper_in_several_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """abs and absolute are two functions of torch's; which one is called the name of the wrapper tells."""
     wrapper = functools.wraps(torch.Tensor.abs)(_through(torch.Tensor.abs))
 
     def program() -> None:

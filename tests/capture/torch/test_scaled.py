@@ -143,6 +143,7 @@ def blocks(tree: Tree) -> list[BlockStatistics | None]:
 @pytest.mark.usefixtures("counting")
 @pytest.mark.parametrize("task", ["statistics", "tensor"])
 def test_they_are_in_the_dump_of_that_call_alone(tmp_path: Path, task: str) -> None:
+    """Though the statistics of a tensor that nothing was written to are computed once, for all calls that see it."""
     dump = recorded(tmp_path, task)
     calls = {record.name: dump.decode(record) for record in dump.records}
     first, second = calls["Torch._scaled_mm.0"], calls["Torch._scaled_mm.1"]
@@ -164,6 +165,7 @@ def test_they_are_in_the_dump_of_that_call_alone(tmp_path: Path, task: str) -> N
 @pytest.mark.usefixtures("counting")
 @pytest.mark.parametrize("task", ["statistics", "tensor"])
 def test_a_transposed_operand_of_float4_is_recorded(tmp_path: Path, task: str) -> None:
+    """Though torch copies tensors of float4 in the order of their memory alone."""
     (_, values, *_) = scaled.product("nvfp4", 3, (160, 512, 96)).args
     with pytest_probe.capture(tmp_path, task=task, overwrite=True):
         torch.transpose(values, 0, 1)

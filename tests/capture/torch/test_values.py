@@ -55,6 +55,7 @@ def test_both_signs_of_an_imaginary_part(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("size", [3, 50_000])
 def test_memory_that_holds_other_numbers_than_its_tensor(size: int) -> None:
+    """A conjugate, and its imaginary part, are views of the same bytes."""
     conjugate = torch.full((size,), 3 + 4j).conj()
     plain = torch.full((size,), 3 - 4j)
     assert shown(conjugate, summary_mode="md5")["md5"] == shown(plain, summary_mode="md5")["md5"]
@@ -222,6 +223,7 @@ def test_memory_of_others_is_looked_at_again(size: tuple[int, int]) -> None:
 @pytest.mark.parametrize("start", [0, 3])
 @pytest.mark.parametrize("size", [8, 40_000])
 def test_tensors_that_share_memory_and_no_version(size: int, start: int) -> None:
+    """As `.data` gives, and parameters that lie in one buffer."""
     taking = values()
     whole = torch.zeros(size)
     mine = whole.data
@@ -439,6 +441,7 @@ def test_many_threads_count_large_tensors_without_the_kernel(monkeypatch: pytest
 
 
 def test_what_a_graph_writes_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's version counters do not tell of it."""
     x = torch.ones(3)
 
     def replay(graph: object) -> None:

@@ -102,6 +102,7 @@ def test_a_place_of_many_is_no_rounding_however_large_other_numbers_are() -> Non
 
 @pytest.mark.parametrize(("actual", "expected"), [([1.0, 1.0], [2.0, 2.0]), ([3.0] * 9, [2.0] * 9)])
 def test_a_few_numbers_have_no_cause(actual: list[float], expected: list[float]) -> None:
+    """They are a factor, an offset and a limit of one another."""
     assert cause(text_of(torch.tensor(actual), torch.tensor(expected))).startswith(NONE)
 
 
@@ -128,6 +129,7 @@ def test_rows_of_zeros_are_seen_among_roundings() -> None:
     ],
 )
 def test_numbers_of_16_bit_are_known(values: np.ndarray, held: str) -> None:
+    """Whole numbers and short fractions are of 16 bit as well, and say nothing; nor do a few numbers."""
     assert held_dtype(values).name == held
 
 

@@ -98,6 +98,7 @@ def test_another_device_pays_for_itself_alone(bench: Make, folder: Path, compute
 
 @pytest.mark.parametrize("kept", BOTH)
 def test_one_direction_that_was_checked_alone_is_cached(bench: Make, folder: Path, kept: Any) -> None:
+    """The forward run comes from the cache then without a graph, and gradients that are not there are computed."""
     expected = found(bench, None)
     for _ in range(2):
         made = bench("Functional.gelu", F.gelu, X, backward=True, request={"cache": Cache(folder)})

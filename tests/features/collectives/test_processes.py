@@ -104,6 +104,7 @@ def test_a_rank_that_hangs_is_told_with_its_stack() -> None:
 
 
 def test_processes_that_this_machine_does_not_start_are_a_skip() -> None:
+    """A process has room for so many pipes only."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 8, before[1]))
     try:

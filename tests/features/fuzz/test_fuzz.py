@@ -170,6 +170,7 @@ RELU = ("--probe-api=torch.nn.functional.relu", "--probe-dtype=float32", "--prob
     ],
 )  # fmt: skip
 def test_a_drawn_call_that_loses_the_device(pytester: pytest.Pytester, isolated: bool, found: str) -> None:
+    """As an illegal address on a GPU does: whatever a process does with that device from then on raises."""
     pytester.makeconftest(LOSES_DEVICE)
     options = ["--probe-fuzz=60", "--hypothesis-seed=1", *["--probe-isolate"] * isolated]
     result = pytester.runpytest_subprocess(*RELU, *options)

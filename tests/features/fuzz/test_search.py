@@ -116,6 +116,7 @@ def test_each_call_is_announced_in_each_direction_and_no_call_is_made_twice() ->
 
 
 def test_an_exception_of_our_own_is_told_as_it_is() -> None:
+    """Hypothesis makes its call again, where it has to be raised again."""
     made = 0
 
     @contextmanager

@@ -79,6 +79,7 @@ def test_an_alias_in_place(ask: Ask) -> None:
 
 @pytest.mark.parametrize("function", [torch.sigmoid, torch.exp2, torch.sinh], ids=lambda function: function.__name__)
 def test_an_out_lies_as_a_plain_result_does(ask: Ask, function: Any) -> None:
+    """torch chooses kernels by strides, and they round otherwise."""
     verdict = ask(f"Torch.{function.__name__}", function, normal(33, 40).t(), names=("out",))
     assert found(verdict)["out"].verdict == "pass"
 

@@ -79,6 +79,7 @@ def test_no_more_calls_are_ready_at_a_time_than_may_be(fake_clock: FakeClock) ->
 
 
 def test_interrupted_blocks_do_not_move_the_median(fake_clock: FakeClock) -> None:
+    """A scheduler that takes the core away for 4 ms now and then."""
     made = 0
 
     def call() -> None:

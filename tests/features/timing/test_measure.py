@@ -314,6 +314,7 @@ def test_a_call_without_gradients_on_the_device_is_not_measured(bench: Make) -> 
 
 @pytest.mark.parametrize("how", HOW)
 def test_incoming_gradients_go_to_their_outputs(bench: Make, how: str) -> None:
+    """Of more outputs than ten, whose names in the order of letters are in another one."""
     x = torch.arange(12.0).requires_grad_()
     made = bench("Tensor.unbind", torch.Tensor.unbind, x, backward=True, request=HOW[how], registry=registry())
     _, found = measured(made, "backward")
