@@ -176,6 +176,9 @@ def test_rules_that_compare_outputs_alone(compare: Compare, standard: str, found
     _, rows = compare("softmax", "gpt", f"--probe-standard={standard}")
     assert rows["Functional.softmax.0.forward"]["verdict"] == "pass"
     assert rows["Functional.softmax.1.forward"]["verdict"] == found
+    status = {name: row["answers"][0]["pair"]["status"] for name, row in rows.items()}
+    assert [name for name in status if status[name] == "own"] == ["Functional.softmax.1.forward"] * (found != "pass")
+    assert ("inherited" in status.values()) == (standard == "exact")
     warned = {name for name, each in rows.items() if each["verdict"] == "warning"}
     assert warned == ({"Functional.softmax.1.forward"} if standard == "statistics" else set())
 
