@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe import PrecisionDebugger, seed_all
+from pytest_probe import PrecisionDebugger, capture, seed_all
 from pytest_probe.errors import OverflowFound, SettingsError
 from tests.support.capturing import content, entries, forwards
 
@@ -22,10 +23,11 @@ def test_inputs_are_those_before_the_call(kit: Any, tmp_path: Path) -> None:
     assert content(tmp_path)["framework"] == kit.FRAMEWORK
 
 
-def test_memory_that_is_used_again_is_another_tensor(kit: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [64, 90_000])
+def test_memory_that_is_used_again_is_another_tensor(kit: Any, size: int, tmp_path: Path) -> None:
     def program() -> None:
         for value in range(50):
-            kit.P.sign(kit.P.full([64], float(value)))
+            kit.P.sign(kit.P.full([size], float(value)))
 
     found = kit.recorded(tmp_path, program)
     given = [found[f"{kit.TOP}.sign.{number}.forward"]["input_args"][0]["Max"] for number in range(50)]
@@ -69,6 +71,44 @@ def test_an_overflow_ends_the_program_behind_its_call(kit: Any, tmp_path: Path) 
         kit.recorded(tmp_path / "backward", lambda: kit.P.sqrt(x * 1.0).sum().backward(), task="overflow_check")
     # Paddle's ends behind its backward.
     assert kit.FRAMEWORK == "pytorch" or np.isinf(x.grad.numpy()).all()
+
+
+SOURCE = """
+import warnings
+
+def double(x):
+    return x * 2.0
+
+def warns():
+    warnings.warn("old", stacklevel=2)
+
+def warns_inside():
+    warns()
+
+def raises():
+    raise KeyError
+"""
+
+
+def test_functions_of_other_modules_warn_and_raise_as_without(
+    kit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = type(sys)("fused_of_ours")
+    exec(SOURCE, vars(module))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    with capture(tmp_path, framework=kit.FRAMEWORK, namespaces={"Fused": module.__name__}):
+        module.double(kit.P.ones([2]))
+        with pytest.warns(UserWarning, match="old") as seen:
+            module.warns()
+        with pytest.warns(UserWarning, match="old") as inside:
+            module.warns_inside()
+        with pytest.raises(KeyError) as raised:
+            module.raises()
+    assert forwards(entries(tmp_path))[:2] == [f"{kit.TOP}.ones.0", "Fused.double.0"]
+    assert seen[0].filename == __file__
+    assert kit.FRAMEWORK == "pytorch" or inside[0].filename == "<string>"
+    if sys.version_info >= (3, 11):
+        assert [str(each.path) for each in raised.traceback] == [__file__, "<string>"]
 
 
 def test_a_framework_that_is_not_recorded_is_named(tmp_path: Path) -> None:

@@ -5,10 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import fields
 
-from pytest_probe.capture.config import read_config
+from pytest_probe import PrecisionDebugger, capture
+from pytest_probe.capture.arguments import AllOptions, Options
+from pytest_probe.capture.config import ARGUMENTS, read_config
 from pytest_probe.capture.scope import Scope
 from pytest_probe.errors import SettingsError
+from pytest_probe.features.self_check.training import Config
 
 
 def written(folder: Path, **content: Any) -> Path:
@@ -157,3 +161,59 @@ def test_the_keys_of_msprobes_online_check(tmp_path: Path, section: bool) -> Non
     (tmp_path / "config.json").write_text(json.dumps({"task": "tensor", "online_run_ut": True, "dump_path": "x"}))
     with pytest.raises(SettingsError, match="give the checking host as well: nfs_path, or host and port"):
         read_config(tmp_path / "config.json")
+
+
+def scope(**given: object) -> Scope:
+    return Scope(read_config(None, dump_path="d", **given))
+
+
+def test_an_interval_holds_both_its_ends() -> None:
+    asked = scope(scope=["Torch.b.0.forward", "Torch.d.0.backward"])
+    calls = ["Torch.a.0", "Torch.b.0", "Torch.c.0", "Torch.d.0", "Torch.e.0"]
+    assert [call for call in calls if asked.wants(call)] == calls[1:4]
+
+
+def test_an_interval_is_closed_when_a_step_begins() -> None:
+    asked = scope(scope=["Torch.b.0.forward", "Torch.never.0.forward"])
+    assert asked.wants("Torch.b.0")
+    asked.again()
+    assert not asked.wants("Torch.c.0")
+
+
+def test_names_are_parts_of_entries() -> None:
+    asked = scope(list=["relu", "linear.0.backward"])
+    wanted = ["Functional.relu.3", "Functional.linear.0"]
+    assert [call for call in [*wanted, "Functional.linear.1", "Torch.add.0"] if asked.wants(call)] == wanted
+
+
+def test_lists_of_apis_know_globs_and_prefixes() -> None:
+    asked = scope(white_list=["Functional.*", "add"], black_list=["softmax*"])
+    assert asked.wants_api("Functional.linear")
+    assert asked.wants_api("Torch.add")
+    assert not asked.wants_api("Functional.softmax")
+    assert not asked.wants_api("Torch.mul")
+
+
+# Parameters of PrecisionDebugger.
+OWN = {"task", "dump_path", "level", "step"}
+ONLINE = {"online_run_ut", "nfs_path", "host", "port"}
+
+
+def test_each_key_has_a_type() -> None:
+    keys = {each.encode_name for each in (*fields(ARGUMENTS), *fields(Config))}
+    assert set(Options.__annotations__) == (keys - OWN) | ONLINE
+    assert set(AllOptions.__annotations__) >= OWN - {"dump_path"}
+
+
+def test_a_name_that_is_none() -> None:
+    with pytest.raises(ImportError, match="PrecisonDebugger"):
+        from pytest_probe import PrecisonDebugger  # type: ignore[attr-defined]  # noqa: F401
+
+
+def test_a_value_of_another_type(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="online"):
+        PrecisionDebugger(online=3)  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match="lists"):
+        PrecisionDebugger(dump_path=tmp_path, lists=["relu"])  # type: ignore[call-arg]
+    with pytest.raises(SettingsError, match="summary_mode"), capture(tmp_path, summary_mode="sha"):  # type: ignore[arg-type]
+        pass

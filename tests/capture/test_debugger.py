@@ -508,7 +508,6 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.mark.parametrize("last", ["torch.ones(2)", "atexit.register(torch.ones, 3)"])
 def test_the_end_of_the_process_writes_what_is_open(last: str, tmp_path: Path) -> None:
-    """Also a call that no code of Python's makes."""
     program = f"""
 import atexit, torch
 from pytest_probe import PrecisionDebugger
@@ -570,9 +569,3 @@ def test_rank_folder_names_the_folder_of_a_process_that_nothing_gave_a_number(tm
     assert not (tmp_path / "other").exists()
     with pytest.raises(SettingsError, match="rank_folder: -1 cannot be used; give this process's number, 0 or more"):
         PrecisionDebugger(dump_path=tmp_path, rank_folder=-1)
-
-
-def test_a_device_that_is_named_by_keyword(tmp_path: Path) -> None:
-    """As msprobe's own dumps have it: its checker takes no string there."""
-    found = recorded(tmp_path, lambda: torch.arange(3, device="cpu"))
-    assert found["Torch.arange.0.forward"]["input_kwargs"] == {"device": {"type": "torch.device", "value": "cpu:None"}}

@@ -3,11 +3,17 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from pytest_probe.capture import writer
 from pytest_probe.capture.dump_files import GrowingFile, write_json
+from pytest_probe.capture.snapshot import NamedEntry
 
 
 def read(path: Path) -> object:
@@ -60,6 +66,35 @@ def test_a_dump_that_is_there_is_never_written_over(tmp_path: Path) -> None:
 
 
 def test_bytes_that_are_no_text_are_written_as_their_codes(tmp_path: Path) -> None:
-    """Paths of files may hold some."""
     write_json(tmp_path / "stack.json", {"0": [["a"], ["File /\udcff\u00e9.py"]]})
     assert (tmp_path / "stack.json").read_text() == '{"0": [["a"], ["File /\\udcff\u00e9.py"]]}'
+
+
+def test_a_device_that_is_behind_does_not_stop_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "_QUEUE_BYTES", 100)
+    monkeypatch.setattr(writer, "_LOOK_SECONDS", 0.01)
+    written: list[str] = []
+
+    def add(entries: Sequence[NamedEntry], save: Callable[[Any, str], None]) -> None:
+        written.extend(entry.name for entry in entries)
+
+    def nothing(*args: object) -> None:
+        """Both fakes need no more."""
+
+    files: Any = SimpleNamespace(check_room=nothing, open=nothing, add=add, close=nothing, end=lambda frames: 0)
+    hooks: Any = SimpleNamespace(
+        snapshots=SimpleNamespace(waits=lambda: True, settle=nothing), stacks=SimpleNamespace(lines=dict)
+    )
+    one = writer.Writer([tmp_path], files, hooks, nothing)
+    names = [f"Torch.sin.{number}.forward" for number in range(20)]
+
+    def program() -> None:
+        for name in names:
+            one.put(NamedEntry(name, {}), 30)
+        one.end()
+
+    thread = threading.Thread(target=program, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert written == names

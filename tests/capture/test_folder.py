@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+import pytest_probe
 from pytest_probe import PrecisionDebugger, capture
 from pytest_probe.capture.folder import TAKEN, check_usable, take
 from pytest_probe.errors import SettingsError
@@ -124,3 +127,15 @@ def test_a_rank_that_records_nothing_needs_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with capture(tmp_path / "file", rank=[1], rank_folder=0):
         torch.ones(2)
+
+
+def test_the_package_can_be_called_as_the_function(tmp_path: Path) -> None:
+    import_module("pytest_probe.capture.debugger")
+    package: Any = import_module("pytest_probe.capture")
+    assert pytest_probe.capture is package or pytest_probe.capture is package.debugger.capture
+    with pytest_probe.capture(tmp_path / "dumps"):
+        torch.ones(2).relu()
+    assert "relu" in next((tmp_path / "dumps").rglob("dump.json")).read_text(encoding="utf-8")
+    with package(tmp_path / "others"):
+        torch.ones(2).relu()
+    assert list((tmp_path / "others").rglob("dump.json"))

@@ -31,7 +31,7 @@ names = {name: getattr(value, "name", type(value).__name__) for name, value in g
 print(names, sys.argv, repr(__package__), __file__, sys.path[0])
 sys.exit(4)
 """
-ENDS = {"well": "", "status": "sys.exit(4)", "exception": "def f(): raise KeyError('x')\nf()", "syntax": "1 +"}
+ENDS = {"status": "sys.exit(4)", "exception": "def f(): raise KeyError('x')\nf()", "syntax": "1 +"}
 COMMAND = "from pytest_probe.cli import main; raise SystemExit(main())"
 
 

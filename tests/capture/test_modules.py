@@ -106,7 +106,6 @@ def test_parameters_and_their_gradients_are_stored(kit: Any, tmp_path: Path) -> 
 
 
 def test_a_forward_entry_is_as_the_modules_caller_sees_it(kit: Any, tmp_path: Path) -> None:
-    """One works in place: its argument is there as it was before."""
     model, found = of_net(kit, tmp_path, level="L0")
     relu, linear = found[f"Module.r1.relu.{kit.RELU}.forward.0"], found["Module.fc.Linear.forward.0"]
     assert relu["input_args"][0]["Min"] < 0 == relu["output"][0]["Min"]
@@ -163,7 +162,6 @@ def test_structures_of_arguments_and_results(kit: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", [0, 1])
 def test_recomputed_modules_and_calls_say_so(kit: Any, way: int, tmp_path: Path) -> None:
-    """By each way that the framework has."""
     recompute, nn = kit.RECOMPUTING[way % len(kit.RECOMPUTING)], kit.P.nn
     model: Any = inside(kit, lambda x: recompute(model[0].inner, x).sum())
     model[0].inner, x = nn.Sequential(nn.Linear(3, 3), nn.Tanh()), kit.wanting(kit.P.ones([1, 3]))

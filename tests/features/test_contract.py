@@ -198,7 +198,9 @@ def test_each_report_says_what_results_say(asked: Asked) -> None:
     assert set(verdicts.values()) - {"skip"}
     assert html_page.verdicts(place / "page.html") == verdicts
     assert main(["report", str(place / "whole"), "-o", str(place / "later.html")]) == 0
-    assert html_page.verdicts(place / "later.html") == verdicts
+    for part in ("rows", "details", "names"):
+        written = (html_page.embedded(place / f"{page}.html", part) for page in ("page", "later"))
+        assert next(written) == next(written), part
 
     with sqlite3.connect(place / "runs.db") as file:
         kept = file.execute("SELECT name, verdict FROM history").fetchall()

@@ -8,7 +8,8 @@ import pytest
 
 from tests.acceptance.conftest import DumpMaker
 from tests.acceptance.test_workers import FAULTS
-from tests.features.resume.test_resume import RUN, results
+from tests.features.resume.test_resume import RUN
+from tests.support.running import by_case
 
 
 def test_what_ends_a_process_is_a_result(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
@@ -17,8 +18,8 @@ def test_what_ends_a_process_is_a_result(pytester: pytest.Pytester, make_dump: D
     pytester.makeconftest(FAULTS)
     result = pytester.runpytest(*RUN, "--probe-isolate", "--probe-out=out")
     result.stdout.fnmatch_lines(["probe: cpu, torch *, dtype recorded, *", "6 cases, 2 pass, 2 error, 2 skip"])
-    found = {row["id"].partition("::")[2]: row.get("kind", "") for row in map(json.loads, results(pytester, "out"))}
-    assert {name: kind for name, kind in found.items() if "relu" in name or "argmax" in name} == {
+    found = {name: row.get("kind", "") for name, row in by_case().items() if "relu" in name or "argmax" in name}
+    assert found == {
         "Functional.relu.0.forward": "crash", "Functional.relu.0.backward": "crash",
         "Torch.argmax.0.forward": "no reference",
     }  # fmt: skip

@@ -34,10 +34,19 @@ def reports(folder: Path, head: str, bodies: Sequence[str], *args: str, fixture:
     return re.split(r"^_+ test_\d+ _+$", result.stdout.str(), flags=re.MULTILINE)[1:]
 
 
+def rows(folder: str | Path = "out") -> list[dict[str, Any]]:
+    """Lines of results.jsonl."""
+    return [json.loads(line) for line in Path(folder, "results.jsonl").read_text().splitlines()]
+
+
 def by_case(folder: str | Path = "out") -> dict[str, dict[str, Any]]:
-    """Lines of results.jsonl by what their ids have behind the dump."""
-    lines = map(json.loads, Path(folder, "results.jsonl").read_text().splitlines())
-    return {line["id"].partition("::")[2]: line for line in lines}
+    """They by what their ids have behind the dump."""
+    return {row["id"].partition("::")[2]: row for row in rows(folder)}
+
+
+def timeless(folder: str | Path = "out") -> dict[str, dict[str, Any]]:
+    """The same without times."""
+    return {name: {**row, "duration": 0, "parts": {}} for name, row in by_case(folder).items()}
 
 
 def refusal(pytester: pytest.Pytester, *args: str) -> pytest.LineMatcher:

@@ -32,10 +32,6 @@ class Format(Struct, frozen=True):
     b: tuple[int, ...]
     swizzled: bool = False
 
-    @property
-    def scale_dtype(self) -> str:
-        return {B16: "e4m3", B32: "e8m0"}.get(self.a[0], "float32")
-
 
 FORMATS: Mapping[str, Format] = {
     "tensor-wise": Format("float8_e4m3fn", (TENSOR,), (TENSOR,)),

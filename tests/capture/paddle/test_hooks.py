@@ -128,15 +128,6 @@ def test_a_write_to_a_tensor_makes_new_statistics(write: Callable[[Any, Any], ob
     assert [first["Max"], second["Max"]] == [2.0, 6.0]
 
 
-def test_memory_that_is_used_again_is_another_tensor(tmp_path: Path) -> None:
-    def program() -> None:
-        for value in range(50):
-            paddle.sign(paddle.full([64], float(value)))
-
-    found = recorded(tmp_path, program)
-    assert [found[f"paddle.sign.{number}.forward"]["input_args"][0]["Max"] for number in range(50)] == list(range(50))
-
-
 def test_no_grad_and_the_default_dtype_are_recorded(tmp_path: Path) -> None:
     x = paddle.ones([2])
     x.stop_gradient = False
@@ -247,54 +238,6 @@ def test_static_graphs_are_left_alone(tmp_path: Path, caplog: pytest.LogCaptureF
         paddle.disable_static()
     assert not list(tmp_path.iterdir())
     assert sum("static graph" in record.getMessage() for record in caplog.records) == 1
-
-
-def test_lists_scopes_and_halves(tmp_path: Path) -> None:
-    def program() -> None:
-        x = paddle.ones([2])
-        paddle.tanh(paddle.exp(x))
-
-    assert forwards(recorded(tmp_path / "a", program, white_list=["exp"])) == ["paddle.exp.0"]
-    assert forwards(recorded(tmp_path / "b", program, black_list=["exp"])) == ["paddle.ones.0", "paddle.tanh.0"]
-    scope = ["paddle.exp.0.forward", "paddle.exp.0.forward"]
-    assert forwards(recorded(tmp_path / "c", program, scope=scope)) == ["paddle.exp.0"]
-    (entry,) = recorded(tmp_path / "d", program, list=["tanh"], data_mode=["input"]).values()
-    assert "output" not in entry
-
-
-SOURCE = """
-import warnings
-
-def double(x):
-    return x * 2.0
-
-def warns():
-    warnings.warn("old", stacklevel=2)
-
-def warns_inside():
-    warns()
-
-def raises():
-    raise KeyError
-"""
-
-
-def test_functions_of_other_modules_warn_and_raise_as_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = type(sys)("fused_of_ours")
-    exec(SOURCE, vars(module))
-    monkeypatch.setitem(sys.modules, "fused_of_ours", module)
-    with capture(tmp_path, framework="paddle", namespaces={"Fused": "fused_of_ours"}):
-        module.double(paddle.ones([2]))
-        with pytest.warns(UserWarning, match="old") as seen:
-            module.warns()
-        with pytest.warns(UserWarning, match="old") as seen_inside:
-            module.warns_inside()
-        with pytest.raises(KeyError) as raised:
-            module.raises()
-    assert forwards(entries(tmp_path))[:2] == ["paddle.ones.0", "Fused.double.0"]
-    assert [each.filename for each in (*seen, *seen_inside)] == [__file__, "<string>"]
-    if sys.version_info >= (3, 11):
-        assert [str(each.path) for each in raised.traceback] == [__file__, "<string>"]
 
 
 def test_parameters_that_are_used_twice_have_one_gradient_in_each_backward(tmp_path: Path) -> None:

@@ -120,7 +120,6 @@ def test_files_hold_rows_and_a_trace(clock: Clock, tmp_path: Path) -> None:
 
 @given(st.recursive(st.integers(0, 50), lambda calls: st.lists(calls, max_size=4), max_leaves=30))
 def test_any_nesting_makes_a_valid_trace(calls: Any) -> None:
-    """Calls of no time at all included."""
     from pytest_probe.capture.profiling.stopwatch import Stopwatch
 
     stopwatch = Stopwatch(nested=True, traced=True)

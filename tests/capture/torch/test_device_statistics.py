@@ -162,7 +162,6 @@ def alike(here: Any, there: Any, tensor: torch.Tensor) -> bool:
 
 @pytest.mark.parametrize(("name", "count"), [("pytest_probe_count", 17), ("pytest_probe_count_all", 4)])
 def test_a_compiled_kernel_is_for_all_numbers(name: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is started again with others than it was compiled for, in the order of its parameters."""
     pytest.importorskip("triton")
     from pytest_probe.capture.torch import device_kernel
 
@@ -191,7 +190,6 @@ def test_a_compiled_kernel_is_for_all_numbers(name: str, count: int, monkeypatch
 
 @pytest.mark.parametrize("gaps", range(5))
 def test_a_sample_is_inside_the_memory_that_is_read(gaps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of a copy without gaps."""
     monkeypatch.setattr(torch.accelerator, "current_stream", lambda device: SimpleNamespace(stream_id=0))
     monkeypatch.setattr(torch, "Stream", no_stream)
     device, started = DeviceStatistics(CPU), list[tuple[int, ...]]()

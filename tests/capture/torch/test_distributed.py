@@ -190,7 +190,6 @@ def test_every_collective_is_recorded_once(folder: Path) -> None:
 
 
 def test_what_ddp_reduces_is_recorded(folder: Path) -> None:
-    """All gradients of the model in one bucket, halved, before and after."""
     reduced = [content(folder, "dump", rank)["Distributed.all_reduce.0.forward"] for rank in (0, 1)]
     assert [each["input_args"][0]["shape"] for each in reduced] == [[49], [49]]
     before = sum(each["input_args"][0]["Mean"] for each in reduced)

@@ -130,7 +130,6 @@ def test_the_first_backward_counts_where_it_did_not_pass_all(tmp_path: Path) -> 
 
 
 def test_gradients_that_never_come_leave_their_calls_in_the_order_of_the_backward(tmp_path: Path) -> None:
-    """Nothing hangs on where objects lie in memory."""
     layers, inputs = [torch.nn.Linear(4, 5) for _ in range(30)], [leaf(2, 3, 4) for _ in range(30)]
 
     def program() -> None:
@@ -172,7 +171,6 @@ def test_without_gradients_there_is_no_backward(tmp_path: Path) -> None:
 
 
 def test_a_hook_gives_nothing_back(tmp_path: Path) -> None:
-    """Second derivatives go through the recorded calls as ever."""
     x = leaf(3)
 
     def program() -> None:

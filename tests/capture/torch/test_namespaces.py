@@ -19,7 +19,6 @@ from tests.support.capturing import entries, recorded
 
 SOURCE = """
 import math
-import warnings
 from math import sin
 import torch
 from torch import cos
@@ -40,12 +39,6 @@ def swish(x, *, beta=1.0):
 
 def helper(x, beta):
     return torch.sigmoid(x * beta)
-
-def warns():
-    warnings.warn("old", stacklevel=2)
-
-def raises():
-    raise KeyError
 
 def fails(name, function, original):
     raise KeyError("its own")
@@ -153,14 +146,3 @@ def test_extension_functions_stand_in_modules(tmp_path: Path) -> None:
 def test_namespaces_that_cannot_be_used(tmp_path: Path, namespaces: dict[str, str], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         PrecisionDebugger(dump_path=tmp_path, namespaces=namespaces)
-
-
-def test_a_warning_names_the_programs_line_and_a_caught_error_its_frames(tmp_path: Path, ops: Any) -> None:
-    with capture(tmp_path / "dump", namespaces={"Mine": "probe_ops"}):
-        with pytest.warns(UserWarning, match="old") as seen:
-            ops.warns()
-        with pytest.raises(KeyError) as raised:
-            ops.raises()
-    assert [each.filename for each in seen] == [__file__]
-    if sys.version_info >= (3, 11):
-        assert [str(each.path) for each in raised.traceback] == [__file__, ops.__file__]

@@ -154,15 +154,6 @@ def test_odd_tensors() -> None:
     assert (sparse["type"], sparse["shape"]) == ("torch.sparse_coo", [3, 3])
 
 
-@pytest.mark.parametrize("size", [(3, 4), (300, 400)])
-def test_views_lie_as_they_lie(size: tuple[int, int]) -> None:
-    tensor = torch.arange(float(size[0] * size[1])).view(size)
-    seen = shown(tensor.T)
-    assert (seen["stride"], seen["Max"]) == ([1, size[1]], tensor.max())
-    assert shown(tensor[:, ::2])["Max"] == tensor[:, ::2].max()
-    assert shown(tensor[:1].expand(5, size[1]))["Norm"] == pytest.approx(tensor[0].double().norm().item() * 5**0.5)
-
-
 @pytest.mark.parametrize("size", [(4, 6), (300, 400)])
 def test_a_tensor_is_looked_at_again_when_it_was_written_to(size: tuple[int, int]) -> None:
     taking = values()
@@ -182,26 +173,19 @@ def test_no_view_is_taken_for_another(size: tuple[int, int]) -> None:
     taking = values()
     tensor = torch.arange(float(size[0] * size[1])).view(size)
     views = [tensor, tensor.T, tensor.reshape(-1), tensor[:2], tensor[0], tensor[:2, ::2], tensor.int().float()]
-    views += [tensor.detach().requires_grad_(), tensor.view(torch.int32), tensor[:, :3]]
+    views += [tensor.detach().requires_grad_(), tensor.view(torch.int32), tensor[:, :3], tensor[:1].expand(5, size[1])]
     for _ in range(2):
         for view in views:
             seen = taking.take(view)
             taking.settle()
             assert (seen.max, seen.min) == (view.max(), view.min())
+            assert seen.norm == pytest.approx(view.detach().double().norm().item(), rel=1e-6)
             assert (tuple(seen.shape), seen.requires_grad, seen.dtype) == (
                 view.shape,
                 view.requires_grad,
                 str(view.dtype),
             )
             assert (view.stride() if not view.is_contiguous() else UNSET) == seen.stride
-
-
-def test_memory_that_is_used_again_is_looked_at_again() -> None:
-    taking = values()
-    for number in range(200):
-        seen = taking.take(torch.full((300, 300), float(number)))
-        taking.settle()
-        assert seen.max == number
 
 
 @pytest.mark.parametrize("task", ["statistics", "tensor", "overflow_check"])
@@ -323,12 +307,6 @@ def test_tensors_of_a_class_that_computes_as_they_do() -> None:
     assert shown(torch.ones(3).as_subclass(Other))["type"].endswith("Other")
 
 
-def test_checksums_are_msprobes() -> None:
-    # zlib.crc32 of the bytes 00 00 80 3f 00 00 00 40.
-    assert shown(torch.tensor([1.0, 2.0]), summary_mode="md5")["md5"] == "2e3fa576"
-    assert shown(torch.tensor([[1.0], [2.0]]).T, summary_mode="md5")["md5"] == "2e3fa576"
-
-
 def test_other_arguments() -> None:
     taking = values()
     given: tuple[Any, ...] = (slice(1, torch.tensor(4), None), ...)
@@ -379,7 +357,6 @@ def _locked(array: np.ndarray) -> np.ndarray:
 )
 @pytest.mark.filterwarnings("error")
 def test_arrays(array: np.ndarray) -> None:
-    """As torch takes them: the elements in their order, those behind a mask as well."""
     wide = np.asarray(array, np.float64)
     seen = shown(array)
     assert (seen.pop("zeros", 0), seen.pop("mode", None)) == (
@@ -411,7 +388,6 @@ def test_an_array_is_looked_at_again() -> None:
 
 
 def test_a_huge_array_is_not_read() -> None:
-    """It would take a terabyte."""
     seen = shown(np.broadcast_to(np.float32(1), (2**19, 2**19)))
     assert (seen["shape"], seen["Max"]) == ([2**19, 2**19], None)
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pytest_probe.features.against.dump_map import DumpMap, Fusion
 from pytest_probe.features.against.matching import Match, increasing, match, shortest_edits
+from pytest_probe.features.against.sides import statistics_gap
 from pytest_probe.model.dump import Call, Dump, Record, TensorSpec
+from pytest_probe.numerics.scaled import BlockStatistics
 
 
 def dump(*calls: tuple[str, float, tuple[int, ...]], modules: dict[str, str] | None = None) -> Dump:
@@ -61,7 +65,6 @@ def test_an_extra_call_is_alone_and_moves_the_others() -> None:
 
 
 def test_calls_whose_inputs_differ_are_aligned_by_their_shapes() -> None:
-    """After a fault nothing is equal any more."""
     one = dump(("exp", 1.0, (2,)), ("exp", 2.0, (7,)), ("exp", 3.0, (4,)))
     other = dump(("exp", 1.0, (2,)), ("exp", 9.0, (4,)))
     assert names(match(one, other, DumpMap())) == [("exp.0", "exp.0"), ("exp.1", ""), ("exp.2", "exp.1")]
@@ -138,3 +141,16 @@ def test_the_longest_rising_part(order: list[int]) -> None:
     for place in range(12):
         best[place] = max([best[n] + 1 for n in range(place) if order[n] < order[place]], default=1)
     assert len(found) == max(best)
+
+
+BLOCKS = BlockStatistics(48, 6.0, 0, 0.25, 0.5, 0.0, 0.0)
+OPERAND = TensorSpec("float8_e4m3fn", (16, 96), max=448.0, min=-448.0, mean=0.0, norm=900.0, blocks=BLOCKS)
+
+
+def test_operands_are_equal_where_their_blocks_are() -> None:
+    assert statistics_gap(OPERAND, OPERAND) == 0
+    assert statistics_gap(OPERAND, replace(OPERAND, blocks=None)) == 0
+    # 16 roundoffs of the dtype are 1.
+    assert statistics_gap(OPERAND, replace(OPERAND, blocks=replace(BLOCKS, binades=3.0))) == 0.5
+    assert statistics_gap(OPERAND, replace(OPERAND, blocks=replace(BLOCKS, clipped=0.125))) == 0.125
+    assert statistics_gap(OPERAND, replace(OPERAND, blocks=replace(BLOCKS, not_finite=1))) == math.inf

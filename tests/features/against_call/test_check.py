@@ -1,49 +1,52 @@
-"""probe.check(..., against=...): a test's two functions."""
+"""probe.check(..., against=...): a test's two functions, all in one run."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
-TEST = """
-from tests.support import two_calls
+from tests.support.suites import Suite, suite
 
+HEAD = "from tests.support import two_calls"
+TEST = """
 def test_it(probe):
     inputs = [probe.tensor((32, 128), "{dtype}"), [128], probe.tensor(128, "{dtype}"), 1e-6]
-    verdicts = probe.check(
-        two_calls.{a}, reference=two_calls.rms_norm, inputs=inputs, against=two_calls.{b}, backward=True
-    )
-    for output in verdicts[0].outputs:
-        print(sorted(output.metrics))
-    print(*(note for verdict in verdicts for note in verdict.notes), sep="\\n")
+    probe.check(two_calls.{a}, reference=two_calls.rms_norm, inputs=inputs, against=two_calls.{b}, backward=True)
 """
+RIGHT, WRONG = "cast_last", "wrong_eps"
+CALLS: Mapping[str, tuple[str, str, str]] = {
+    "unlike": (RIGHT, "cast_before_weight", "bfloat16"),
+    "equal": (RIGHT, RIGHT, "bfloat16"),
+    "wrong_b": (RIGHT, WRONG, "bfloat16"),
+    "wrong_a": (WRONG, RIGHT, "float32"),
+}
 
 
-def run(pytester: pytest.Pytester, a: str, b: str, dtype: str = "bfloat16") -> pytest.RunResult:
-    pytester.makepyfile(TEST.format(a=a, b=b, dtype=dtype))
-    return pytester.runpytest("-s")
+@pytest.fixture(scope="module")
+def checks(tmp_path_factory: pytest.TempPathFactory) -> Suite:
+    texts = {name: TEST.format(a=a, b=b, dtype=dtype) for name, (a, b, dtype) in CALLS.items()}
+    return suite(tmp_path_factory.mktemp("checks"), HEAD, texts)
 
 
-def test_both_are_judged_and_their_difference_has_a_name(pytester: pytest.Pytester) -> None:
-    result = run(pytester, "cast_last", "cast_before_weight")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "*'cosine'*'difference'*'equal_bits'*",
-            "rounding, against cast_before_weight; *; as by one rounding more in bfloat16 (B)",
-            "rounding, against *grad.input.2 as by two roundings more in bfloat16 (B)",
-        ]
-    )
+def test_both_are_judged_and_their_difference_has_a_name(checks: Suite) -> None:
+    told = checks.of("unlike")
+    assert told.outcomes == {"passed": 1}
+    assert {"cosine", "difference", "equal_bits"} <= told.rows[0]["outputs"][0]["metrics"].keys()
+    forward, backward = (row["notes"][0] for row in told.rows)
+    assert forward.startswith("rounding, against cast_before_weight; ")
+    assert forward.endswith("; as by one rounding more in bfloat16 (B)")
+    assert "grad.input.2 as by two roundings more in bfloat16 (B)" in backward
 
 
-def test_equal_functions_are_equal(pytester: pytest.Pytester) -> None:
-    result = run(pytester, "cast_last", "cast_last")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["equal, against cast_last*"])
+def test_equal_functions_are_equal(checks: Suite) -> None:
+    told = checks.of("equal")
+    assert told.outcomes == {"passed": 1}
+    assert told.rows[0]["notes"][0].startswith("equal, against cast_last")
 
 
-@pytest.mark.parametrize(("side", "dtype"), [("B", "bfloat16"), ("A", "float32")])
-def test_the_wrong_side_is_named(pytester: pytest.Pytester, side: str, dtype: str) -> None:
-    a, b = ("cast_last", "wrong_eps")[:: 1 if side == "B" else -1]
-    result = run(pytester, a, b, dtype)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"*output.0*error (noise): * {side}:*", f"*note: own error of {side}, against {b}; *"])
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_the_wrong_side_is_named(checks: Suite, side: str) -> None:
+    told, name = checks.of(f"wrong_{side}"), side.upper()
+    assert told.outcomes == {"failed": 1}
+    told.shows(f"*output.0*error (noise): * {name}:*", f"*note: own error of {name}, against *; *")

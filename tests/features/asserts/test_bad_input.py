@@ -98,7 +98,6 @@ def lines(actual: np.ndarray, expected: np.ndarray) -> list[str]:
 
 @pytest.mark.parametrize("shape", [(4096,), (2, 2048), (8, 8, 64)])
 def test_large_ones_are_sampled(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]) -> None:
-    """It is said, places of elements are those in the whole, and the last index is there."""
     monkeypatch.setattr(sections, "SAMPLE", 512)
     expected = np.linspace(1, 2, 4096).reshape(shape)
     actual = expected.copy()

@@ -37,7 +37,6 @@ def test_the_section_names_the_cause_or_none(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, BF16, F16])
 def test_unlike_formulas_have_no_cause(dtype: torch.dtype) -> None:
-    """Terms left out, another function, unrelated numbers: none of them is a rounding, a factor or a row."""
     x, w = randn(64, 128, seed=1), randn(128, 64, seed=2)
     product = x @ w
     pairs = [
@@ -48,13 +47,6 @@ def test_unlike_formulas_have_no_cause(dtype: torch.dtype) -> None:
     ]
     for actual, expected in pairs:
         assert cause(text_of(actual.to(dtype), expected.to(dtype))).startswith(NONE)
-
-
-def test_errors_of_a_16_bit_sum_that_go_on_are_no_rounding() -> None:
-    """A function that is off by as much as a sum in bfloat16, everywhere in the same way."""
-    x = randn(64, 128, seed=4) * 0.3
-    found = cause(text_of((1 + x + x * x / 2).to(BF16), torch.exp(x).to(BF16), rtol=1e-3, atol=1e-3))
-    assert "sum in" not in found
 
 
 def test_a_factor_below_one_rounding_is_not_called_one() -> None:
@@ -96,7 +88,6 @@ def test_a_healthy_difference_is_a_rounding_or_has_no_cause(name: str, dtype: to
 @pytest.mark.parametrize("name", PLANTED)
 @pytest.mark.parametrize("kernel", [torch.float32, torch.float64])
 def test_a_planted_fault_is_no_rounding(name: str, dtype: torch.dtype, kernel: torch.dtype) -> None:
-    """Also where the kernel's own roundings lie around it."""
     x = randn(64, 96, seed=2, dtype=dtype)
     exact = torch.nn.functional.layer_norm(x.to(kernel), (96,))
     found = cause(text_of(PLANTED[name](exact).to(dtype), exact.to(dtype), rtol=0.0, atol=0.0))
@@ -104,7 +95,6 @@ def test_a_planted_fault_is_no_rounding(name: str, dtype: torch.dtype, kernel: t
 
 
 def test_a_place_of_many_is_no_rounding_however_large_other_numbers_are() -> None:
-    """What is small next to the largest numbers is no rounding of its own row."""
     right = (randn(64, 96, seed=3) * torch.logspace(-3, 1, 64)[:, None]).exp()
     wrong = right + (torch.arange(96) % 8 == 3) * 0.1 * randn(64, 96, seed=4).abs()
     assert "rounding" not in cause(text_of(wrong.to(BF16), right.to(BF16), rtol=0.0, atol=0.0))
@@ -117,7 +107,6 @@ def test_a_few_numbers_have_no_cause(actual: list[float], expected: list[float])
 
 
 def test_rows_of_zeros_are_seen_among_roundings() -> None:
-    """The kernel computes in bfloat16, and the test compares in float32: rounding is no cause of the zeros."""
     x = randn(64, 64, seed=6)
     out = x.to(BF16).float()
     out[-4:] = 0

@@ -152,7 +152,6 @@ def test_sides_of_another_origin_have_no_lines(sections: Mapping[str, str], body
 
 
 def test_the_lines_of_a_check_run(pytester: pytest.Pytester) -> None:
-    """Put in the place of the assert they find the fault, and let a right function pass."""
     pytester.makepyfile(f"""
     {HEAD}
     def kernel(x):

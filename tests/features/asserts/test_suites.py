@@ -41,14 +41,9 @@ def lines_of(pytester: pytest.Pytester, *options: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("style", "ways"),
-    [
-        ("auto", WAYS),
-        *((style, WAYS[1:]) for style in ("short", "line")),
-        *((style, WAYS[:1]) for style in ("native", "no")),
-    ],
+    [("auto", WAYS), ("short", WAYS[1:]), ("no", WAYS[:1])],
 )
 def test_suites_say_the_same(pytester: pytest.Pytester, style: str, ways: tuple[str, ...]) -> None:
-    """Frames of those that measure are hidden as those of the functions are."""
     pytester.makepyfile(**{f"test_{name}": text for name, text in SUITES.items() if style == "auto" or name == "layer"})
     plain = lines_of(pytester, f"--tb={style}")
     for way in ways:
@@ -69,7 +64,6 @@ def sections(lines: Iterable[str]) -> list[str]:
 
 
 def test_workers_send_sections_and_junit_has_them(pytester: pytest.Pytester) -> None:
-    """The path behind the option is none of its words."""
     path = pytester.makepyfile(KERNEL)
     options = "--probe-asserts", path.name
     alone, shared = (lines_of(pytester, *options, *more) for more in ([], ["-n2", "--junitxml=junit.xml"]))
@@ -113,7 +107,6 @@ NOTHING = """
 
 
 def test_a_suite_without_arrays_imports_nothing(pytester: pytest.Pytester) -> None:
-    """Nor for a failure that is another assert's."""
     pytester.makepyfile(NOTHING)
     command = [sys.executable, "-m", "pytest", "-p", "pytest_probe.plugin", "--probe-asserts"]
     alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}

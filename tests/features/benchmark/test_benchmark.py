@@ -56,7 +56,6 @@ def benchmark(pytester: pytest.Pytester, results: Path) -> str:
 def test_an_error_larger_than_the_benchmarks(
     pytester: pytest.Pytester, benchmark: str, standard: str, verdict: str
 ) -> None:
-    """auto warns; ratios alone decide, and so does a tool's standard, which passes it without a benchmark."""
     pytester.makeconftest(CONFTEST.format(error="2.5 * 2**-24"))
     asked = (f"--probe-benchmark={benchmark}", f"--probe-standard={standard}") if standard else (STANDALONE,)
     result = run(pytester, *asked, "--probe-out=out")
@@ -72,12 +71,6 @@ def test_an_error_larger_than_the_benchmarks(
     if standard == "benchmark":
         # msprobe's list has abs among what must be equal; here its ratio of errors, 0 / 0, counts.
         assert absolute["outputs"][0]["metrics"]["benchmark_rmse"] == 1
-
-
-def test_a_device_as_right_as_the_benchmark_passes(pytester: pytest.Pytester, benchmark: str) -> None:
-    pytester.makeconftest(CONFTEST.format(error="0"))
-    both = (f"--probe-benchmark={benchmark}", "--probe-standard=benchmark", "--probe-strict")
-    run(pytester, *both).assert_outcomes(passed=3)
 
 
 def test_what_has_no_one_right_value_is_not_compared(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
@@ -122,10 +115,8 @@ TEST = """
 
 
 def test_checks_are_compared_too(pytester: pytest.Pytester) -> None:
-    """The benchmark has one of them."""
     pytester.makepyfile(test_mine=TEST.replace("ERROR", "0"))
     pytester.runpytest("--probe-out=base", "-k", "50").assert_outcomes(passed=1, deselected=1)
-    pytester.runpytest("--probe-benchmark=base").assert_outcomes(passed=2)
     pytester.makepyfile(test_mine=TEST.replace("ERROR", "1.5e-7"))
     result = pytester.runpytest("--probe-benchmark=base", "--probe-standard=benchmark")
     result.assert_outcomes(failed=1, passed=1)
@@ -141,7 +132,6 @@ def test_another_dtype_is_compared_with_what_is_there(pytester: pytest.Pytester,
 
 @pytest.mark.usefixtures("benchmark")
 def test_cases_on_one_side_only_are_listed(pytester: pytest.Pytester) -> None:
-    """Of other cases alone nothing is compared."""
     run(pytester, "--probe-skip-api=exp", "--probe-out=without")
     result = run(pytester, "--probe-benchmark=without", "--probe-skip-api=abs", "--probe-out=out")
     result.assert_outcomes(passed=2)
@@ -163,7 +153,6 @@ def test_cases_on_one_side_only_are_listed(pytester: pytest.Pytester) -> None:
 
 
 def test_a_benchmark_that_judged_nothing(pytester: pytest.Pytester, benchmark: str) -> None:
-    """As of a device that has no kernel for any of the calls."""
     path = Path(benchmark, "results.jsonl")
     found = map(json.loads, path.read_text().splitlines())
     skips = ({**each, "verdict": "skip", "reason": "no kernel", "outputs": []} for each in found)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from tests.support.paddle_dumps import unpack
+from tests.support.running import rows
 
 pytest.importorskip("paddle")
 
@@ -51,8 +49,7 @@ def test_auto_finds_every_planted_error_and_flags_no_other(pytester: pytest.Pyte
     pytester.makeconftest(CONFTEST)
     pytester.runpytest("--probe-dump=forward_rank0_all.json", "--probe-device=npu", "--probe-out=out")
     found: dict[bool, list[str]] = {True: [], False: []}
-    for line in Path("out", "results.jsonl").read_text().splitlines():
-        result = json.loads(line)
+    for result in rows():
         call = result["id"].partition("::")[2].rpartition(".")[0]
         name, _, number = call.rpartition(".")
         planted = sum(map(ord, f"{name}*{number}")) % 7 < 4

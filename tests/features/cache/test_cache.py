@@ -85,7 +85,6 @@ def found(
 
 
 def test_another_device_pays_for_itself_alone(bench: Make, folder: Path, computed: Callable[[], int]) -> None:
-    """And is judged as without: a healthy one passes, a wrong one fails."""
     found(bench, folder)
     for change, outcome in ((lambda tensor: tensor * (1 + 2.0**-24), "pass"), (wrong, "error")):
         expected = found(bench, None, another(change), "emulated")
@@ -167,17 +166,6 @@ def _other(leaf: Any, _: str) -> Any:
     return leaf
 
 
-def test_damaged_files_are_computed_again(bench: Make, folder: Path, computed: Callable[[], int]) -> None:
-    expected = repr(found(bench, folder))
-    for damage in (lambda content: content[: len(content) // 2], lambda content: b"\1" * len(content)):
-        for path in folder.iterdir():
-            path.write_bytes(damage(path.read_bytes()))
-        assert repr(found(bench, folder)) == expected
-        assert computed()
-        assert repr(found(bench, folder)) == expected
-        assert computed() == 0
-
-
 def test_what_draws_random_numbers_is_not_kept(bench: Make, folder: Path) -> None:
     made = bench("Functional.dropout", F.dropout, X, 0.5, True, request={"cache": Cache(folder)})
     assert made.check().verdict == "pass"
@@ -187,7 +175,6 @@ def test_what_draws_random_numbers_is_not_kept(bench: Make, folder: Path) -> Non
 def test_a_function_in_the_place_of_the_frameworks_is_not_kept(
     bench: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is under test, and the reference is the framework's own, which was kept before."""
     found(bench, folder)
     before = files(folder)
     gelu = F.gelu
@@ -222,7 +209,6 @@ def test_what_takes_no_time_is_not_kept(bench: Make, folder: Path, monkeypatch: 
 
 
 def test_samples_of_a_large_call_are_cached(bench: Make, folder: Path, computed: Callable[[], int]) -> None:
-    """One that is too large for a reference in full: its samples are kept."""
     x, weight = normal(96, 128), normal(80, 128, seed=1)
 
     def run(cache: Path | None) -> str:

@@ -122,7 +122,6 @@ def test_arrays_may_be_written_to_and_the_file_stays(tmp_path: Path) -> None:
 
 
 def test_no_damage_gives_other_numbers(tmp_path: Path) -> None:
-    """Each byte that counts, turned; and each cut."""
     path = written(tmp_path)
     content = path.read_bytes()
     whole = Entry.read(path)

@@ -61,7 +61,6 @@ def test_different_values_have_different_digests() -> None:
 
 
 def test_digests_are_the_same_in_each_process() -> None:
-    """Sets have another order there."""
     code = "from tests.features.cache.test_keys import *; print(made(list(DIFFERENT)))"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120)
     assert found.stdout.strip() == made(list(DIFFERENT))

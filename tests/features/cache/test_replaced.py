@@ -87,7 +87,6 @@ def judged(bench: Make, call: Any, folder: Path | None) -> str:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_what_was_kept_before_counts_no_more(bench: Make, folder: Path, way: str) -> None:
-    """And counts again afterwards."""
     call, changed = WAYS[way]
     right = judged(bench, call, folder)
     with changed():

@@ -21,7 +21,7 @@ from tests.acceptance.test_workers import FAULTS
 from tests.support import forks
 from tests.support.dumps import unpack
 from tests.support.other_plugins import junit_of
-from tests.support.running import by_case, refusal
+from tests.support.running import refusal, timeless
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("address", "forked")]
 
@@ -37,10 +37,9 @@ def run(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
 
 
 def written(pytester: pytest.Pytester, folder: str = "out") -> dict[str, dict[str, Any]]:
-    """By the entry of their case: all but durations, and details: which of many passes are shown in detail is decided
-    in each process."""
-    found = by_case(pytester.path / folder)
-    return {name: {**row, "duration": 0, "parts": {}, "details": None} for name, row in found.items()}
+    """By the entry of their case: all but durations, the gate, and details: which of many passes are shown in detail is
+    decided in each process."""
+    return {name: {**row, "details": None, "gate": None} for name, row in timeless(pytester.path / folder).items()}
 
 
 def processes(address: str, *, and_theirs: bool = False) -> list[int]:
@@ -80,58 +79,83 @@ def ends(check: Callable[[], bool]) -> bool:
     return True
 
 
-def test_results_are_those_of_a_serial_run(pytester: pytest.Pytester) -> None:
-    """A test of the user's own runs here."""
+PLANTED = """
+    import os
+    from msgspec.structs import replace
+
+    os.environ["HERE"] = "1"
+
+    def pytest_probe_verdict(case, verdict):
+        if (case.record.api, case.direction) == ("avg_pool2d", "forward"):
+            return replace(verdict, verdict="PLANTED", reason="planted")
+"""
+
+
+def test_results_and_saved_tensors_are_those_of_a_serial_run(pytester: pytest.Pytester) -> None:
+    """A test of the user's own runs here. Of the cases that are compared with a baseline, one got worse."""
     pytester.makepyfile(test_own="import os\ndef test_own():\n    assert os.environ['HERE'] == '1'")
-    pytester.makeconftest("import os\nos.environ['HERE'] = '1'")
     dump = f"--probe-dump={unpack('msprobe-26.2.0/cnn', pytester.path)}"
-    common = [dump, "test_own.py", "--probe-device=cpu", "--probe-skip-api=*dropout*"]
-    run(pytester, *common, "--probe-out=serial", "--junit-xml=serial.xml")
-    result = run(pytester, *common, "--probe-cluster=ray", "--probe-out=cluster", "--junit-xml=cluster.xml")
-    assert written(pytester, "cluster") == written(pytester, "serial")
-    cases = [[case.properties for case in junit_of(pytester.path / f"{name}.xml")] for name in ("serial", "cluster")]
-    assert sorted(map(str, cases[0])) == sorted(map(str, cases[1]))
-    result.stdout.fnmatch_lines(["probe: cpu, torch *, dtype recorded, *"])
+    common = [dump, "test_own.py", "--probe-device=cpu", "--probe-skip-api=*dropout*", "--probe-save=all"]
+    common.append("--probe-baseline=base.jsonl")
+    names = ("serial", "cluster")
+    own = ["--probe-baseline-update"], ["--probe-cluster=ray", "--probe-html=page.html"]
+    runs = []
+    for name, planted, more in zip(names, ("pass", "warning"), own, strict=True):
+        pytester.makeconftest(PLANTED.replace("PLANTED", planted))
+        runs.append(run(pytester, *common, *more, f"--probe-out={name}", f"--junit-xml={name}.xml"))
+    serial, sent = (written(pytester, name) for name in names)
+    worse = "Functional.avg_pool2d.0.forward"
+    assert (serial.pop(worse)["verdict"], sent.pop(worse)["verdict"]) == ("pass", "warning")
+    assert sent == serial
+    cases = [[dict(case.properties) for case in junit_of(pytester.path / f"{name}.xml")] for name in names]
+    moved = [case for case in cases[1] if case.get("probe.gate") == "worse"]
+    assert [case["probe.id"].rpartition("::")[2] for case in moved] == [worse]
+    for properties in (*cases[0], *cases[1]):
+        properties.pop("probe.gate", None)
+        properties.pop("probe.gate_reason", None)
+    same = [sorted(str(case) for case in each if worse not in case.get("probe.id", "")) for each in cases]
+    assert same[0] == same[1]
+    runs[1].stdout.fnmatch_lines(["probe: cpu, torch *, dtype recorded, *", "gate: 1 worse, * as before *(base.jsonl)"])
+    assert (pytester.path / "page.html").exists()
     told = json.loads((pytester.path / "cluster/run.json").read_text())
     assert [device["device"] for device in told["devices"]] == ["cpu"]
     assert {node["device"] for node in told["nodes"]} == {"cpu"}
     assert told["not_run"] == 0
+    saved = [sorted(path.name for path in (pytester.path / name).glob("saved/**/*.pt")) for name in names]
+    assert saved[0] == saved[1] != []
+    script = next((pytester.path / "cluster").glob("saved/**/*.py"))
+    assert pytester.run(sys.executable, script).ret == 0
 
 
-def test_deaths_have_the_kinds_that_they_have_without_it(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+HANGS = """
+    import signal, time
+    from pathlib import Path
+
+    def pytest_probe_inputs(case, arguments):
+        if case.record.api == "relu" and case.direction == "forward":
+            time.sleep(1000)
+        killed = Path(__file__).with_name("killed")
+        if case.record.api == "linear" and not killed.exists():
+            killed.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_deaths_and_hangs_have_the_kinds_that_they_have_without_it(
+    pytester: pytest.Pytester, make_dump: DumpMaker
+) -> None:
+    """What is killed once runs again; what is killed at each run: test_shard.py."""
     make_dump()
-    pytester.makeconftest(FAULTS)
-    run(pytester, *RUN[::2], "-n1", "--probe-out=workers")
-    run(pytester, *RUN, "--probe-out=cluster")
-    told = [
-        {name: (line["verdict"], line["kind"], line["reason"]) for name, line in written(pytester, folder).items()}
-        for folder in ("workers", "cluster")
-    ]
-    assert told[0] == told[1]
-    assert [kind for _, kind, _ in told[1].values()].count("crash") == 2
-
-
-def test_a_case_that_hangs_and_one_that_is_killed_once(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    """What is killed at each run: test_shard.py."""
-    make_dump()
-    pytester.makeconftest(
-        """
-        import os, signal, time
-        from pathlib import Path
-
-        def pytest_probe_inputs(case, arguments):
-            killed = Path(__file__).with_name("killed")
-            if case.record.api == "argmax" and not killed.exists():
-                killed.write_text("")
-                os.kill(os.getpid(), signal.SIGKILL)
-            if case.record.api == "relu" and case.direction == "forward":
-                time.sleep(1000)
-        """
-    )
+    pytester.makeconftest(FAULTS + HANGS)
     run(pytester, *RUN, "--probe-timeout=3", "--probe-out=out")
     found = written(pytester)
-    assert found["Functional.relu.0.forward"]["kind"] == "timeout"
-    assert found["Torch.argmax.0.forward"]["verdict"] == "pass"
+    assert {name: (row["verdict"], row.get("kind", "")) for name, row in found.items() if "load" not in name} == {
+        "Functional.relu.0.forward": ("error", "timeout"),
+        "Functional.relu.0.backward": ("error", "crash"),
+        "Torch.argmax.0.forward": ("skip", "no reference"),
+        **{f"Functional.linear.0.{way}": ("pass", "") for way in ("forward", "backward")},
+    }
+    assert found["Functional.relu.0.backward"]["reason"] == "the process died by SIGSEGV while the device ran it"
     assert (pytester.path / "killed").exists()
 
 
@@ -218,9 +242,6 @@ def test_x_stops_the_run(pytester: pytest.Pytester, make_dump: DumpMaker) -> Non
     result = run(pytester, *RUN, "-x", "--probe-out=out")
     result.stdout.fnmatch_lines(["*stopping after 1 failures*", "*1 failed*"])
     assert len(written(pytester)) < 100
-    again = run(pytester, *RUN, "--lf", "--probe-out=again")
-    assert len(written(pytester, "again")) == 1
-    again.assert_outcomes(failed=1)
 
 
 def test_what_a_node_cannot_hold_is_skipped(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
@@ -261,7 +282,6 @@ def test_ray_is_not_installed(pytester: pytest.Pytester, make_dump: DumpMaker, m
 def test_an_address_that_does_not_answer_is_a_usage_error(
     pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, listens: bool
 ) -> None:
-    """At an address where nothing listens, or something that is no Ray."""
     make_dump()
     pytester.makeconftest("from pytest_probe.features.cluster import ray_pool\nray_pool._ANSWERS = 5.0")
     with socket.socket() as server:
@@ -277,31 +297,3 @@ def test_an_address_that_does_not_answer_is_a_usage_error(
     result.stderr.fnmatch_lines(
         [f"ERROR: --probe-cluster: '{given}' cannot be used; no cluster answers at *:{port} within 5 s: {why}"]
     )
-
-
-def test_a_cluster_run_saves_tensors_and_is_compared_with_a_baseline(
-    pytester: pytest.Pytester, make_dump: DumpMaker
-) -> None:
-    """Written here, and compared there; what got worse fails."""
-    make_dump()
-    args = ["--probe-baseline=base.jsonl", "--probe-save=all"]
-    run(pytester, *RUN[::2], *args, "--probe-baseline-update", "--probe-out=written")
-    args += ["--probe-html=page.html", "--probe-unique"]
-    run(pytester, *RUN, *args, "--probe-out=sent").assert_outcomes(passed=5, skipped=1)
-    assert (pytester.path / "page.html").exists()
-    folders = [pytester.path / out / "saved/dump.json" for out in ("sent", "written")]
-    saved = [sorted(path.name for path in folder.glob("*.pt")) for folder in folders]
-    assert saved[0] == saved[1]
-    assert len(saved[0]) == 5
-    assert pytester.run(sys.executable, folders[0] / "Functional.relu.0.forward.py").ret == 0
-    pytester.makeconftest(
-        """
-        import torch
-
-        def pytest_probe_register(registry):
-            registry.calls["Functional.linear"] = lambda x, w: torch.nn.functional.linear(x, w) * (1 + 1e-5)
-        """
-    )
-    worse = run(pytester, *RUN, *args, "--probe-out=worse")
-    assert worse.ret == 1
-    worse.stdout.fnmatch_lines(["*Functional.linear.0.forward*"])

@@ -98,7 +98,6 @@ def run(pool: Any, *shards: tuple[tuple[str, ...], int]) -> Cluster:
 
 
 def test_a_node_that_does_not_fit_is_left_out(found: dict[str, Any], capfd: pytest.CaptureFixture[str]) -> None:
-    """Also where it is the first that says something."""
     pool = Pool({"bad": Described(trouble="it has no dump"), "worse": Described(trouble="another Python"), "good": CPU})
     run(pool, (("a", "b"), 0), (("c",), 0))
     assert found == {"a": "", "b": "", "c": ""}
@@ -203,7 +202,6 @@ def test_processes_collect_all_dumps_of_the_run(pytester: pytest.Pytester) -> No
 
 
 def test_a_relative_path_belongs_to_the_folder_of_the_run() -> None:
-    """error_data_path of the file of rules may be one."""
     start: Any = SimpleNamespace(folder="/run/here", worker={"probe_files": "/sent"})
     pipe: Any = None
     place = _Worker(pipe, start)._written_at

@@ -155,7 +155,6 @@ def test_a_dump_of_the_same_size_and_tensors_of_another_size_are_others(tmp_path
 
 
 def test_the_process_of_the_shard_has_another_version(tmp_path: Path, dump: Path) -> None:
-    """Its path is the controller's."""
     begins = start(tmp_path, [dump], RELU)
     place = tmp_path / "path" / "msgspec-0.1.dist-info"
     place.mkdir(parents=True)
@@ -195,7 +194,6 @@ def test_a_batch_ends_at_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_shard_leaves_no_process_and_no_folder(tmp_path: Path, dump: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where nobody hears it."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     Path(tmp_path, "temporary").mkdir()
     (tmp_path / "conftest.py").write_text(

@@ -116,7 +116,6 @@ def test_processes_that_this_machine_does_not_start_are_a_skip() -> None:
 
 @pytest.mark.slow
 def test_ranks_that_are_stopped_are_one_error_with_their_stacks_in_time() -> None:
-    """One is stopped before it is ready, others while they are sent more than a pipe holds."""
     pool = LocalRanks()
     processes = Processes(pool, 4, "gloo", "pytest_probe.frameworks.torch.ranks", 60.0)
     calls = [RankCall("reduced to all", "total", 4, 0, np.zeros(1 << 20, np.float32), ())] * 4

@@ -19,7 +19,7 @@ from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, round_to
 from tests.features.collectives.dumps import Call, op, write
 from tests.features.collectives.programs import record
 from tests.support.other_plugins import Ran
-from tests.support.running import ran
+from tests.support.running import ran, rows
 
 RANKS = 4
 
@@ -290,12 +290,12 @@ def test_the_collectives_of_a_dump_are_judged(judged: Ran, name: str) -> None:
     scenario = SCENARIOS[name]
     # The one dump of two steps is known by its second.
     labels = (f"{name}/", "step1/") if name == "an earlier step" else (f"{name}/",)
-    rows = [row for row in judged.rows if row["id"].startswith(labels)]
-    counted = Counter(row["verdict"] for row in rows)
+    found = [row for row in judged.rows if row["id"].startswith(labels)]
+    counted = Counter(row["verdict"] for row in found)
     assert counted == Counter(error=scenario.failed, **{"pass": scenario.passed}, skip=scenario.skipped)
     if scenario.words:
-        assert any(fnmatchcase(" ".join(row["reason"].split()), f"*{scenario.words}") for row in rows)
-    assert ("an earlier call" in str(rows)) == ("an earlier call" in scenario.words)
+        assert any(fnmatchcase(" ".join(row["reason"].split()), f"*{scenario.words}") for row in found)
+    assert ("an earlier call" in str(found)) == ("an earlier call" in scenario.words)
 
 
 def test_the_text_of_a_run_says_which(judged: Ran) -> None:
@@ -317,14 +317,12 @@ def test_the_text_of_a_run_says_which(judged: Ran) -> None:
 def test_a_small_gpt_on_several_ranks_has_no_error(
     pytester: pytest.Pytester, tmp_path: Path, kind: str, ranks: int, dtype: str
 ) -> None:
-    """Every collective is judged, and so are the replicas; made again they are right as well."""
     dump = record(kind, ranks, tmp_path, dtype)
     out = tmp_path / "out"
     for option in ("--probe-device=recorded", f"--probe-ranks={ranks}"):
         chosen = ("-k", "Distributed or replicas", f"--probe-out={out / option[8:14]}")
         result = pytester.runpytest_inprocess(f"--probe-dump={dump}", option, *chosen)
-        lines = (out / option[8:14] / "results.jsonl").read_text().splitlines()
-        verdicts = [json.loads(line)["verdict"] for line in lines]
+        verdicts = [row["verdict"] for row in rows(out / option[8:14])]
         assert (set(verdicts), len(verdicts) > 4 * ranks) == ({"pass"}, True), result.stdout.str()
 
 

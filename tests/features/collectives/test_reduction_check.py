@@ -14,14 +14,13 @@ def wrong(case: Case) -> bool:
     return bool(judge(case.actual, RankInputs(case.terms, "total"), named=False).reason) is not case.faulty
 
 
-@pytest.mark.parametrize("closed", [False, True])
-def test_every_case_is_judged_as_it_is(closed: bool) -> None:
+def test_every_case_is_judged_as_it_is() -> None:
     """One fault in a hundred may be missed: one that is hardly larger than a rounding. No healthy case is flagged."""
-    found = list(cases(closed=closed))
+    found = list(cases())
     missed = [case for case in found if wrong(case)]
     assert [case.name for case in missed if not case.faulty] == []
     assert len(missed) <= sum(case.faulty for case in found) / 100
-    assert min(sum(case.faulty for case in found), sum(not case.faulty for case in found)) >= 90
+    assert min(sum(case.faulty for case in found), sum(not case.faulty for case in found)) >= 270
 
 
 @pytest.mark.parametrize(

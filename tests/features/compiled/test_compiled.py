@@ -3,7 +3,6 @@ name."""
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from tests.acceptance.conftest import DumpMaker, backward, forward, tensor
 from tests.support.compilers import BROKEN
 from tests.support.dumps import unpack
 from tests.support.installed import needs_paddle
-from tests.support.running import by_case, refusal
+from tests.support.running import by_case, refusal, rows
 
 CONFTEST = """
 from tests.support import compilers, devices
@@ -132,15 +131,15 @@ def test_an_error_of_eager_mode_too_is_said(run: Any, pytester: pytest.Pytester)
 
 
 def test_several_compilers_are_several_items(run: Any) -> None:
-    """The command of one compiles by the same, for any sizes as the run does."""
     result, found = run("--probe-compile=eager,dropped-bias,dynamic", "--probe-dtype=float64,recorded", "-k", "linear")
     names = [f"Functional.linear.0.{way}" for way in ("forward", "backward")]
     dtypes, compilers = ("", "[float64]"), ("[eager]", "[dropped-bias]")
     assert found.keys() == {f"{name}{dtype}{each}" for name in names for dtype in dtypes for each in compilers}
     assert verdicts(found)["Functional.linear.0.forward[float64][eager]"] == "pass"
+    assert found["Functional.linear.0.forward[eager]"]["answers"][0]["totals"]["graphs"] == 1
     assert verdicts(found)["Functional.linear.0.forward[dropped-bias]"] == "error"
     words = "to reproduce: pytest 'dump.json::Functional.linear.0.forward'* --probe-compile=dropped-bias,dynamic"
-    result.stdout.fnmatch_lines([words])
+    result.stdout.fnmatch_lines(["probe: calls on the device are compiled by *, for any sizes", words])
 
 
 def test_what_cannot_be_compiled_is_a_skip_and_a_compiler_that_breaks_an_error(run: Any) -> None:
@@ -156,13 +155,6 @@ def test_what_cannot_be_compiled_is_a_skip_and_a_compiler_that_breaks_an_error(r
     assert set(verdicts(found).values()) == {"skip"}
     assert {each["kind"] for each in found.values()} == {"not compilable"}
     assert "ran as without a compiler" in found["Tensor.size.0.forward"]["reason"]
-
-
-def test_other_sizes_first(run: Any) -> None:
-    result, found = run("--probe-compile=aot_eager,dynamic", "-k", "gelu or matmul")
-    assert set(verdicts(found).values()) == {"pass"}
-    assert found["Functional.gelu.0.forward"]["answers"][0]["totals"]["graphs"] == 1
-    result.stdout.fnmatch_lines(["*compiled by aot_eager, for any sizes"])
 
 
 def test_inductor_without_a_cpp_compiler(
@@ -194,11 +186,10 @@ def test_static_graphs_of_paddle(pytester: pytest.Pytester) -> None:
 
 @pytest.mark.slow
 def test_real_steps_pass_as_without_a_compiler(pytester: pytest.Pytester) -> None:
-    """A step of a GPT's, and one of a CNN's."""
     root = Path(__file__).parents[3]
     dumps = f"--probe-dump={root / 'cases/gpt'}", f"--probe-dump={unpack('msprobe-26.2.0/cnn', pytester.path)}"
     result = pytester.runpytest(*dumps, "--probe-compile=aot_eager", "--probe-out=out")
-    found = [json.loads(line) for line in Path("out/results.jsonl").read_text().splitlines()]
+    found = rows()
     assert len(found) == 417
     assert {each["verdict"] for each in found} == {"pass"}
     assert sum(each["answers"][0]["totals"]["seconds"] > 0.005 for each in found) <= 170

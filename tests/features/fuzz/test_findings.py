@@ -12,7 +12,8 @@ import pytest
 
 from pytest_probe.errors import DumpError
 from pytest_probe.features.fuzz.findings import Finding, append
-from pytest_probe.model.dump import DtypeSpec, Lost, TensorSpec
+from pytest_probe.features.fuzz.shrinking import cut_sizes
+from pytest_probe.model.dump import Call, DtypeSpec, Lost, Surroundings, TensorSpec
 from pytest_probe.model.run import Arguments, Leaf
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
@@ -56,3 +57,37 @@ def test_a_call_that_a_dump_cannot_hold(tmp_path: Path) -> None:
     with pytest.raises(DumpError, match=r"input\.1 of the call is a Lost"):
         append(tmp_path, finding("Torch.sum", X, Lost()), "pytorch")
     assert not (tmp_path / "dump.json").exists()
+
+
+def product(*shapes: tuple[int, ...]) -> tuple[Call, Arguments]:
+    specs = tuple(TensorSpec("float32", shape) for shape in shapes)
+    leaves = tuple(Leaf(np.arange(np.prod(shape), dtype=np.float32).reshape(shape)) for shape in shapes)
+    return Call(specs, {}, None, (), surroundings=Surroundings()), Arguments(leaves, {}, ())
+
+
+@pytest.mark.parametrize(
+    ("shapes", "smallest"),
+    [
+        (((9,), (9, 9)), [(9,), (1, 9)]),  # the size that may shrink is equal to one that may not
+        (((9,), (7, 9)), [(9,), (1, 9)]),
+        (((4, 40), (40, 9)), [(1, 9), (9, 1)]),
+    ],
+)
+def test_each_dimension_is_cut_as_far_as_the_call_fails(shapes: tuple[tuple[int, ...], ...], smallest: object) -> None:
+    def fails(tried: Call, arguments: Arguments) -> bool:
+        first, second = (leaf.array.shape for leaf in arguments.args)
+        assert [spec.shape for spec in tried.args] == [first, second]
+        terms = second[0] if len(first) > 1 else second[-1]
+        return first[-1] == terms >= 9 and 0 not in (*first, *second)
+
+    found = cut_sizes(*product(*shapes), fails)[1]
+    assert [leaf.array.shape for leaf in found.args] == smallest
+
+
+def test_a_size_that_cannot_be_cut_takes_few_of_the_tries() -> None:
+    def fails(_: Call, arguments: Arguments) -> bool:
+        shapes = [leaf.array.shape for leaf in arguments.args]
+        return all(rows >= 1 and terms == 47 for rows, terms in shapes)
+
+    found = cut_sizes(*product((19, 47), (128, 47)), fails)[1]
+    assert [leaf.array.shape for leaf in found.args] == [(1, 47), (1, 47)]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
+
+from tests.support.running import rows
 
 # Of some drawn calls alone; both functions are called with the GIL held.
 KERNELS = """
@@ -46,18 +47,12 @@ CRASH = "the process died by SIGSEGV while the device ran it"
 TIMEOUT = "the process was ended by --probe-timeout while the device ran it"
 
 
-def results(pytester: pytest.Pytester) -> dict[str, Any]:
-    lines = map(json.loads, (pytester.path / "out/results.jsonl").read_text().splitlines())
-    return {line["api"]: line for line in lines}
-
-
 def test_a_crash_of_some_calls_is_a_finding_under_workers(pytester: pytest.Pytester) -> None:
-    """All 25 calls are made but for the one that crashed; the searches beside it know nothing of it."""
     pytester.makeconftest(KERNELS)
     apis = ("--probe-api=Functional.relu", "--probe-api=Torch.si[n]", "--probe-api=Torch.abs")
     run = pytester.runpytest(*apis, *RUN, "-n", "1", "--probe-fuzz=quick,save=kept")
     run.assert_outcomes(failed=1, passed=2)
-    found = results(pytester)
+    found = {row["api"]: row for row in rows()}
     relu = found["Functional.relu"]
     assert (relu["verdict"], relu["kind"], relu["id"]) == ("error", "crash", "table::Functional.relu.fuzz")
     assert relu["reason"].startswith("relu(float32[")
@@ -76,7 +71,7 @@ def test_a_hang_of_some_calls_is_a_finding_in_a_process_of_its_own(pytester: pyt
     pytester.makeconftest(KERNELS)
     run = pytester.runpytest("--probe-api=Torch.tanh", *RUN, "--probe-isolate", "--probe-timeout=6")
     run.assert_outcomes(failed=1)
-    tanh = results(pytester)["Torch.tanh"]
+    (tanh,) = rows()
     assert (tanh["verdict"], tanh["kind"]) == ("error", "timeout")
     assert TIMEOUT in tanh["reason"]
 
@@ -86,7 +81,7 @@ def test_a_search_whose_calls_all_end_the_process_is_given_up(pytester: pytest.P
     run = pytester.runpytest("--probe-api=Torch.exp", *RUN, "--probe-isolate")
     run.assert_outcomes(failed=1)
     run.stdout.fnmatch_lines(["to reproduce: pytest --probe-api=Torch.exp * --probe-fuzz=quick"])
-    exp = results(pytester)["Torch.exp"]
+    (exp,) = rows()
     assert exp["kind"] == "crash"
     assert exp["reason"].endswith("; the search was given up after 4 such calls")
     assert len(exp["notes"]) == 4

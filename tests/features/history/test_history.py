@@ -45,16 +45,16 @@ def test_every_run_is_appended_and_one_that_went_on_is_one(pytester: pytest.Pyte
 
 def test_the_page_has_lines_over_runs(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
-    for _ in range(3):
+    for _ in range(2):
         run(pytester, "--probe-html=page.html", "--probe-out=out", "-p", "no:cacheprovider").assert_outcomes(
             passed=5, skipped=1
         )
         Path("out").rename(f"out{len(list(Path().glob('out*')))}")
     found = embedded(Path("page.html"), "history")
-    assert (found["metric"], len(found["runs"])) == ("noise_ratio", 3)
+    assert (found["metric"], len(found["runs"])) == ("noise_ratio", 2)
     linear = embedded(Path("page.html"), "rows")[2]
     assert linear[1] == "Functional.linear.0.forward"
-    assert len(found["lines"][2]) == 3
+    assert len(found["lines"][2]) == 2
     assert len(set(found["lines"][2])) == 1
     assert main(["report", "out1", "-o", "later.html", "--history=h.db"]) == 0
     assert embedded(Path("later.html"), "history") == found

@@ -12,12 +12,15 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from msgspec import structs, to_builtins
 
 import pytest_probe.features.html.page
 from pytest_probe.cli import main
-from tests.acceptance.conftest import NAMES, PLANTED, DumpMaker, forward, tensor, written
+from pytest_probe.reports.selected import SelectedItem, selected_in, write_items
+from tests.acceptance.conftest import NAMES, PLANTED, DumpMaker, written
 from tests.support.html_page import details, embedded, verdicts
-from tests.support.running import ran, refusal
+from tests.support.made_results import RUN, made_result, write_run
+from tests.support.running import by_case, ran, refusal
 
 HTML = "--probe-html=page.html"
 PAGE = Path("page.html")
@@ -71,8 +74,7 @@ def test_the_place_of_a_call_and_its_module() -> None:
     modules = embedded(PAGE, "names")["names"]["modules"]
     assert [rows[name][7] for name in NAMES] == [0, 0, 1, 1, 2, 3]
     assert [modules[rows[name][8]] for name in NAMES] == ["net", "net", "", "", "", ""]
-    lines = [json.loads(line) for line in Path("out/results.jsonl").read_text().splitlines()]
-    places = sorted((line["place"], line.get("module", "")) for line in lines)
+    places = sorted((row["place"], row.get("module", "")) for row in by_case().values())
     assert places[:3] == [(0, "net"), (0, "net"), (1, "")]
 
 
@@ -107,13 +109,6 @@ def test_checks_of_a_test_of_ones_own(pytester: pytest.Pytester) -> None:
     assert found["details"]["plots"]["points"]["more"][0] == pytest.approx(0.01 * 2.718, rel=0.01)
 
 
-@pytest.mark.usefixtures("finished")
-def test_report_writes_the_page_of_the_run() -> None:
-    assert main(["report", "out", "-o", "later.html"]) == 0
-    for name in ("rows", "details", "names"):
-        assert embedded(Path("later.html"), name) == embedded(PAGE, name)
-
-
 def test_beside_a_benchmark_and_a_baseline(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     run(pytester, "--probe-out=before", "--probe-baseline=b.jsonl", "--probe-baseline-update")
@@ -135,23 +130,29 @@ def test_beside_a_benchmark_and_a_baseline(pytester: pytest.Pytester, make_dump:
         assert changed == {"Functional.relu.0.forward": "pass"}
 
 
-@pytest.mark.usefixtures("finished")
-def test_report_compares_two_folders(pytester: pytest.Pytester) -> None:
-    run(pytester, "--probe-out=two", "--probe-seed=7", "--probe-api=Functional.*")
+def compared(*names: str, **other: Any) -> Any:
+    """What the page has of a run of four cases beside one of cases of these names, of another seed or dump."""
+    for folder, made, facts in (("out", "abcd", {}), ("two", names, other)):
+        results = [structs.replace(made_result(place), id=f"dump.json::{name}") for place, name in enumerate(made)]
+        Path(folder).mkdir()
+        write_items(Path(folder), [SelectedItem(each.id, place, each.id) for place, each in enumerate(results)])
+        write_run(Path(folder), iter(results), selected=to_builtins(selected_in(Path(folder))), **facts)
     assert main(["report", "out", "two", "-o", "page.html"]) == 0
-    beside = embedded(PAGE, "beside")
-    assert (beside["common"], beside["only_here"], beside["only_there"]) == (4, 2, 0)
+    return embedded(PAGE, "beside")
+
+
+@pytest.mark.usefixtures("pytester")
+def test_report_compares_two_folders() -> None:
+    beside = compared("a", "b", "c", settings={**RUN["settings"], "seed": 7})
+    assert (beside["common"], beside["only_here"], beside["only_there"]) == (3, 1, 0)
     assert beside["notes"] == ["The seed differs: 0 here, 7 there, so the inputs are others."]
 
 
-@pytest.mark.usefixtures("finished")
-def test_unlike_dumps_are_listed(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump(data={"Torch.exp.0.forward": forward(tensor(2), output=tensor(2))})
-    run(pytester, "--probe-out=two")
-    assert main(["report", "out", "two", "-o", "page.html"]) == 0
-    beside = embedded(PAGE, "beside")
+@pytest.mark.usefixtures("pytester")
+def test_unlike_dumps_are_listed() -> None:
+    beside = compared("x", dumps=[{"label": "dump.json", "path": "/dump.json", "digest": f"sha256:{64 * '1'}"}])
     assert (beside["alike"], beside["common"], beside["moves"]) == (False, 0, [])
-    assert (beside["only_here"], beside["only_there"]) == (6, 1)
+    assert (beside["only_here"], beside["only_there"]) == (4, 1)
     assert "of other dumps" in beside["notes"][0]
 
 

@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from pytest_probe.features.html.collected import Collected
-from pytest_probe.features.html.page import PARTS, Page, tiles
+from pytest_probe.features.html.page import Page, tiles
 from pytest_probe.reports.result_set import RunFile
 from tests.support.made_results import RUN, made_result, made_results
 
@@ -62,14 +62,6 @@ def test_the_page_refers_to_no_other_host(tmp_path: Path) -> None:
     text = text_of(tmp_path, *made_results(10, 2))
     assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
     assert not re.search(r"<(link|img|iframe|object|embed)\b|\bsrc=|\bhref=\"(?!#)|@import|url\(", text)
-
-
-def test_the_scripts_are_those_of_the_folder() -> None:
-    import pytest_probe.features.html
-
-    folder = Path(pytest_probe.features.html.__file__).parent / "script"
-    assert sorted(path.stem for path in folder.iterdir()) == sorted(PARTS)
-    assert sum(path.stat().st_size for path in folder.iterdir()) < 600_000
 
 
 def test_texts_of_a_dump_are_escaped(tmp_path: Path) -> None:

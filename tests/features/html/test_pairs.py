@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from pytest_probe.model.pairing import Paired, Status
 from pytest_probe.reports.result_set import RunFile
 from tests.support.html_page import embedded
 from tests.support.made_results import RUN, made_pair, made_pairs, made_result, with_pair
+from tests.support.running import by_case
 from tests.support.two_sides import Fault, Gpt, record
 
 AGAINST = "--probe-against=B"
@@ -50,9 +50,8 @@ def test_the_page_has_the_pairs_of_the_run(pytester: pytest.Pytester) -> None:
     record(Path("A"), lambda: Gpt(2), fault=Fault("_softmax", 0, lambda y: y * (1 + 1e-3)), modules=True)
     record(Path("B"), lambda: Gpt(2, extra=True), modules=True)
     pytester.runpytest("--probe-dump=A", AGAINST, "--probe-html=page.html", "--probe-out=out")
-    lines = [json.loads(line) for line in Path("out/results.jsonl").read_text().splitlines()]
     found = pairs(Path("page.html"))
-    assert found == {line["id"].partition("::")[2]: as_shown(line) for line in lines}
+    assert found == {name: as_shown(row) for name, row in by_case().items()}
     assert found["Functional.softmax.0.forward"]["suspect"] == "A"
     assert found["Torch.exp.0.forward (only in B)"]["status"] == "unmatched"
     assert {each["status"] for each in found.values()} >= {"equal", "own", "inherited"}

@@ -128,7 +128,6 @@ def test_operands_are_drawn_with_their_scales(tmp_path: Path, name: str) -> None
 
 @FLOAT4
 def test_operands_of_tiny_numbers_are_no_zeros(tmp_path: Path) -> None:
-    """Though an error of that size is none."""
     call = scaled.product("row-wise", 1, (24, 256, 48))
     args = [call.args[0], call.args[1], [call.args[2][0] * 2.0**-60], *call.args[3:]]
     tiny, plain = (

@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_probe.cli import main
-from pytest_probe.features.markdown import Failing, error_commands, page, step_summary
+from pytest_probe.features.gate.update import write
+from pytest_probe.features.markdown import Failing, error_commands, page
 from pytest_probe.reports.tally import Tally
 from tests.acceptance.conftest import USER_SCRIPT, DumpMaker
-from tests.features.gate.test_gate import BASELINE, CONFTEST, DATA, UPDATE, change, run
+from tests.features.gate.test_gate import BASELINE, CONFTEST, DATA, UPDATE, run
+from tests.features.gate.test_update import HEADER, case, cases
 from tests.support.other_plugins import Ran, run_beside
 
 
@@ -106,38 +109,29 @@ def test_other_reports_have_the_gate(
     assert "worse than the baseline" in Path("report.html").read_text()
 
 
-def diff(capsys: pytest.CaptureFixture[str], *files: str) -> tuple[int, str]:
-    status = main(["baseline", "diff", *files])
-    captured = capsys.readouterr()
-    return status, captured.out + captured.err
+def test_diff(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = case("exp")
+    worse = replace(before, outputs=(replace(before.outputs[0], rmse=2.1e-7, noise_ratio=2.0, crc="1"),))
+    files = {"base": (HEADER, cases("exp", "sin", "tanh")), "new": (HEADER, {**cases("sin"), worse.id: worse})}
+    files["other"] = (replace(HEADER, seed=5), cases("exp"))
+    for name, (header, found) in files.items():
+        write(tmp_path / name, header, found, whole=True)
 
+    def diff(*names: str) -> tuple[int, str]:
+        status = main(["baseline", "diff", *(str(tmp_path / name) for name in names)])
+        captured = capsys.readouterr()
+        return status, captured.out + captured.err
 
-def test_diff(
-    pytester: pytest.Pytester,
-    make_dump: DumpMaker,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    make_dump(data=DATA)
-    pytester.makeconftest(CONFTEST)
-    run(pytester, BASELINE, UPDATE)
-    monkeypatch.setenv("ERROR", "1")
-    make_dump(data={name: value for name, value in DATA.items() if "tanh" not in name})
-    run(pytester, "--probe-baseline=new.jsonl", UPDATE)
-    capsys.readouterr()
-    status, text = diff(capsys, "base.jsonl", "new.jsonl")
+    status, text = diff("base", "new")
     assert status == 1
-    assert text.splitlines()[:3] == ["2 cases, 1 worse, 1 as before, 1 only in A", "worse:", text.splitlines()[2]]
-    assert "dump.json::Torch.exp.0.forward: 2." in text
-    assert text.endswith("only in A:\n  dump.json::Torch.tanh.0.forward\n")
-    status, text = diff(capsys, "new.jsonl", "base.jsonl")
-    assert status == 0
-    assert text.startswith("3 cases, 1 as before, 1 better, 1 new\n")
-    assert diff(capsys, "base.jsonl", "base.jsonl") == (0, "3 cases, 3 as before\nbits: 3 of 3 outputs as before\n")
-    change(lambda found: found[0].update(seed=5))
-    status, text = diff(capsys, "base.jsonl", "new.jsonl")
-    assert text.startswith("seed: 5 in A, 0 in B: bits are not compared\n")
-    assert diff(capsys, "none.jsonl", "base.jsonl")[0] == 2
+    assert text.splitlines()[::2][:2] == ["2 cases, 1 worse, 1 as before, 1 only in A", "worse:"]
+    assert "dump.json::exp: 2.1" in text
+    assert text.endswith("only in A:\n  dump.json::tanh\n")
+    assert diff("new", "base")[0] == 0
+    assert diff("new", "base")[1].startswith("3 cases, 1 as before, 1 better, 1 new\n")
+    assert diff("base", "base") == (0, "3 cases, 3 as before\nbits: 3 of 3 outputs as before\n")
+    assert diff("other", "new")[1].startswith("seed: 5 in A, 0 in B: bits are not compared\n")
+    assert diff("none", "base")[0] == 2
 
 
 def test_commands_escape_what_would_end_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,17 +142,6 @@ def test_commands_escape_what_would_end_them(monkeypatch: pytest.MonkeyPatch) ->
     ]
     elsewhere = Failing("a", "b", "/other/x.py", 0)
     assert list(error_commands([elsewhere] * 12)) == ["::error file=/other/x.py,title=a::b"] * 10
-
-
-@pytest.mark.parametrize(
-    ("actions", "file", "found"), [("", "page.md", None), ("true", "page.md", Path("page.md")), ("true", "", None)]
-)
-def test_the_summary_of_a_github_step_is_found_in_the_environment(
-    monkeypatch: pytest.MonkeyPatch, actions: str, file: str, found: Path | None
-) -> None:
-    monkeypatch.setenv("GITHUB_ACTIONS", actions)
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", file)
-    assert step_summary() == found
 
 
 def test_markdown_shows_names_as_they_are() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -98,6 +99,15 @@ def ends(tmp_path: Path) -> Iterator[Ends]:
     found = Ends(tmp_path)
     yield found
     found.end()
+
+
+@pytest.fixture(scope="session")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    from tests.features.online.streams import make_certificates  # it needs gRPC
+
+    return make_certificates(tmp_path_factory.mktemp("tls") / "keys")
 
 
 @pytest.fixture

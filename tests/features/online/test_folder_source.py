@@ -130,7 +130,6 @@ def test_too_many_open_files_is_later(program: SharedFolder, tmp_path: Path, mon
 def test_what_a_killed_checker_had(
     program: SharedFolder, tmp_path: Path, noted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was killed before it noted the result of the second call, or behind that."""
     killed = FolderSource(tmp_path)
     assert judged(killed, 1) == [0]
     received = killed.take()

@@ -131,7 +131,6 @@ def test_who_never_comes_to_an_end(end: Listening, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_program_that_goes_without_a_goodbye(end: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It lives while its stream is open."""
     monkeypatch.setattr(receiver, "BEAT_SECONDS", 0.05)
     over, senders = threading.Event(), end.receiver.senders
     with grpc.insecure_channel(str(end.address)) as channel:
@@ -297,7 +296,6 @@ def test_who_stalls_takes_no_room_from_others(tmp_path: Path) -> None:
 
 
 def test_messages_that_fill_the_folder_together_come_to_their_ends(tmp_path: Path) -> None:
-    """Each is as large as there is room for: the first begun goes first."""
     end = Listening(tmp_path / "spool", limit=2 << 20, judges="gone")
     senders = [Sender(f"0000000{number}", number, 4) for number in range(4)]
     programs = [end.stream(sender=sender, limit=1 << 30) for sender in senders]

@@ -114,7 +114,6 @@ def test_verdicts_are_those_of_a_dump(program: Ends, sent: Ends) -> None:
 
 
 def test_a_device_beside_is_the_benchmark(program: Ends, sent: Ends) -> None:
-    """What the files say is what `pytest-probe compare` says of a dump that was checked twice."""
     text = said(sent.checker("online", f"--probe-listen={sent.address}", "--probe-device=cpu"))
     assert "compared with " in text
     assert "3 failed, 48 passed" in text

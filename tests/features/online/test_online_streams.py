@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import socket
 from pathlib import Path
 
@@ -16,21 +15,13 @@ from pytest_probe.capture.online.address import HostPort
 from pytest_probe.capture.online.message import Entry, Goodbye
 from pytest_probe.capture.online.stream import Stream
 from tests.features.online.conftest import Ends, said
-from tests.features.online.streams import LOCAL, SENDER, make_certificates
+from tests.features.online.streams import LOCAL, SENDER
 from tests.features.online.test_online import by_case, losses
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("openssl") is None:
-        pytest.skip("needs openssl")
-    return make_certificates(tmp_path_factory.mktemp("tls") / "keys")
-
-
 def test_the_configurations_of_msprobe_and_verdicts_are_those_of_a_dump(ends: Ends, port: int, tls: Path) -> None:
-    """With certificates, and the lists of the checker's."""
     shared = {"host": LOCAL, "port": port, "tls_path": str(tls)}
     training = {"task": "tensor", "online_run_ut": True, "tensor": {}, **shared}
     (ends.folder / "training.json").write_text(json.dumps(training))
@@ -50,7 +41,6 @@ def test_the_configurations_of_msprobe_and_verdicts_are_those_of_a_dump(ends: En
 
 
 def test_two_ranks_at_once(ends: Ends, port: int) -> None:
-    """Two processes of gloo's, which train together."""
     program = (ends.folder / "train.py").read_text()
     joined = 'import torch.distributed\ntorch.distributed.init_process_group("gloo")\nmain()\n'
     assert program.endswith("main()\n")
@@ -106,7 +96,6 @@ def test_what_a_program_sends_leads_nowhere(ends: Ends, port: int) -> None:
 
 
 def test_what_a_policy_leaves_out_is_counted_at_both_ends(ends: Ends, port: int) -> None:
-    """The checking host takes little at once, and is slow."""
     (ends.folder / "conftest.py").write_text(
         "import time\nfrom pytest_probe.features.online import receiver\nreceiver._SMALLEST_BYTES = 1\n\n"
         "def pytest_runtest_call():\n    time.sleep(0.05)\n"

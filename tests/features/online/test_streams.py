@@ -51,13 +51,6 @@ def listen(tmp_path: Path) -> Iterator[Callable[..., Listening]]:
         each.close()
 
 
-@pytest.fixture(scope="session")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("openssl") is None:
-        pytest.skip("needs openssl")
-    return make_certificates(tmp_path_factory.mktemp("tls") / "keys")
-
-
 def came(folder: Path) -> list[tuple[int, np.ndarray]]:
     """The numbers of the calls that came, in their order, and what they hold."""
     found = []
@@ -146,7 +139,6 @@ def test_a_program_that_must_not_wait_drops_what_finds_no_room(
 
 @pytest.mark.parametrize("taken", [0, 1])
 def test_another_checker_goes_on_where_the_first_ended(listen: Callable[..., Listening], port: int, taken: int) -> None:
-    """What the first took is its own; the second does not ask for it."""
     first = listen(port=port)
     program = first.stream()
     for number in range(taken):
@@ -331,7 +323,6 @@ def test_who_shows_no_certificate_is_not_heard(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The last one hears of a host that it should not send to."""
     import grpc
 
     monkeypatch.setattr(sending, "GONE_SECONDS", 0.5)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 
 from tests.support import paddle_dumps
 from tests.support.installed import needs_paddle
+from tests.support.running import rows
 
 pytestmark = needs_paddle
 
@@ -36,8 +37,7 @@ def pytest_probe_register(registry):
 def run(pytester: pytest.Pytester, *args: str, lines: str = LINES) -> tuple[pytest.RunResult, dict[str, Any]]:
     pytester.makefile(".txt", calls=lines)
     result = pytester.runpytest("--probe-dump=calls.txt", "--probe-out=out", "--probe-direction=forward", *args)
-    rows = map(json.loads, Path("out/results.jsonl").read_text().splitlines())
-    return result, {row["api"].rpartition(".")[2]: row for row in rows}
+    return result, {row["api"].rpartition(".")[2]: row for row in rows()}
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,7 @@ def test_the_paddle_gpt_has_the_verdicts_of_its_own_float64(pytester: pytest.Pyt
     verdicts = []
     for place, args in enumerate(((), ("--probe-framework=torch",), ("--probe-reference-framework=torch",))):
         pytester.runpytest("--probe-dump=forward_rank0_all.json", f"--probe-out=out{place}", *args)
-        rows = map(json.loads, Path(f"out{place}/results.jsonl").read_text().splitlines())
-        verdicts.append({row["id"]: row["verdict"] for row in rows})
+        verdicts.append({row["id"]: row["verdict"] for row in rows(f"out{place}")})
     assert len(verdicts[0]) > 100
     assert verdicts[1] == verdicts[2] == verdicts[0]
 
@@ -111,3 +110,37 @@ def test_torch_has_a_second_opinion_on_an_error_of_paddle(pytester: pytest.Pytes
     assert words.endswith(", which is right")
     assert not {"framework", "reference_framework"} & found["softmax"].keys()
     assert not any("torch errs" in note for name, row in found.items() if name != "softmax" for note in row["notes"])
+
+
+SIDES = """\
+paddle.add(Tensor([4, 8],"float32"), Tensor([4, 8],"float32"), )
+paddle.nn.functional.softmax(Tensor([16, 64],"float32"), axis=-1, )
+paddle.randn(list[2,3,], )
+"""
+
+
+def bits(pytester: pytest.Pytester) -> tuple[pytest.RunResult, dict[str, Any]]:
+    """The calls of Paddle and of torch side by side: the run, and the answers by call and direction."""
+    pytester.makefile(".txt", calls=SIDES)
+    result = pytester.runpytest("--probe-dump=calls.txt", "--probe-against-framework=torch", "--probe-out=out")
+    with Path("out/answers.csv").open(encoding="utf-8-sig") as file:
+        return result, {f"{row['api'].rpartition('.')[2]} {row['direction']}": row for row in csv.DictReader(file)}
+
+
+def test_bits_of_paddle_and_torch_are_counted(pytester: pytest.Pytester) -> None:
+    result, found = bits(pytester)
+    result.assert_outcomes(passed=4, skipped=1)
+    result.stdout.fnmatch_lines(
+        ["probe: A is what paddle computes, B what torch does", "A against B, 5 cases: *; equal bits *"]
+    )
+    assert float(found["add forward"]["equal_bits share"]) == 1.0
+    assert 0.3 < float(found["softmax forward"]["equal_bits share"]) < 1.0
+    assert 1.0 <= float(found["softmax forward"]["ulp_max"]) < 8.0
+    assert found["randn forward"]["equal_bits of"] == ""
+
+
+def test_a_wrong_paddle_kernel_is_named_as_the_side_that_errs(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(WRONG_SOFTMAX)
+    result, _ = bits(pytester)
+    result.assert_outcomes(passed=2, failed=2, skipped=1)
+    assert {row["answers"][0]["pair"]["suspect"] for row in rows() if row["verdict"] == "error"} == {"A"}

@@ -28,7 +28,6 @@ HEALTHY: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 @pytest.mark.parametrize("name", HEALTHY)
 def test_healthy_calls_hold(ask: Ask, name: str, direction: str) -> None:
-    """A number in memory that the call allocates, as well."""
     calls = {"Torch.sum": lambda x: torch.empty((), dtype=x.dtype).copy_(x.sum())}
     verdict = ask(*HEALTHY[name], names=MEMORY, direction=direction, calls=calls)
     assert {name: each.verdict for name, each in found(verdict).items()} == {"all-written": "pass", "guard": "pass"}
@@ -64,8 +63,6 @@ def test_elements_that_are_not_written_are_shown(ask: Ask) -> None:
 
 @pytest.mark.parametrize("size", [(5, 7), (200, 300), (1500, 1000)])
 def test_memory_that_a_library_allocates_is_seen(ask: Ask, size: tuple[int, int]) -> None:
-    """As in a kernel in C, which no Python code allocates for."""
-
     def kernel(x: torch.Tensor, inplace: bool = False) -> torch.Tensor:
         made = torch.relu(x)
         # What numbers the memory of `resize_` has nobody knows: torch allocates it inside.
@@ -85,7 +82,6 @@ def test_a_view_by_strides_may_read_its_memory(ask: Ask) -> None:
 
 
 def test_chance_is_no_memory(ask: Ask) -> None:
-    """A kernel that rounds in another direction each time breaks neither."""
     generator = torch.Generator().manual_seed(0)
 
     def kernel(x: torch.Tensor, dim: int) -> torch.Tensor:

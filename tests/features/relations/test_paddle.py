@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from tests.device.conftest import ROOT
 from tests.support.installed import needs_paddle
 from tests.support.paddle_dumps import entry, tensor, write
+from tests.support.running import rows
 
 pytestmark = [needs_paddle, pytest.mark.paddle]
 PLANTED = """
@@ -49,9 +49,7 @@ def pytest_probe_register(registry):
 def run(pytester: pytest.Pytester, *options: str) -> list[dict[str, Any]]:
     """The outputs of all results that are relations."""
     pytester.runpytest_subprocess(*options, "--probe-relations=all", "--probe-out=out")
-    lines = (pytester.path / "out/results.jsonl").read_text().splitlines()
-    found = [output for line in lines for output in json.loads(line)["outputs"]]
-    return [output for output in found if output["name"].startswith("relation.")]
+    return [output for row in rows() for output in row["outputs"] if output["name"].startswith("relation.")]
 
 
 @pytest.mark.parametrize("options", [[], ["--probe-dtype=bfloat16", "--probe-emulate"]], ids=["recorded", "bfloat16"])

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from tests.support.related import FAULTS
-from tests.support.running import refusal
+from tests.support.running import by_case
 from tests.support.writing import entries, write_dump
 
 CONFTEST = """
@@ -35,11 +33,6 @@ def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
     return pytester.runpytest("--probe-dump=dump.json", *options)
 
 
-def rows(folder: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((folder / "answers.json").read_text())["answers"]
-    return found
-
-
 def test_an_error_fails_its_items(pytester: pytest.Pytester) -> None:
     faulty(pytester, "write before")
     result = run(pytester, "--probe-relations=guard,all-written", "--probe-out=out")
@@ -53,7 +46,7 @@ def test_an_error_fails_its_items(pytester: pytest.Pytester) -> None:
             "  Functional.relu float32 forward: 2 broken",
         ]
     )
-    assert rows(pytester.path / "out") == [
+    assert json.loads((pytester.path / "out/answers.json").read_text())["answers"] == [
         {"question": f"relation.{name}", "api": "Functional.relu", "dtype": "float32", "direction": "forward",
          "cases": 2, "outcomes": {outcome: 2}, "shares": {"holds": [holds, 2]}, "totals": {}, "most": {},
          "messages": {}}
@@ -61,17 +54,18 @@ def test_an_error_fails_its_items(pytester: pytest.Pytester) -> None:
     ]  # fmt: skip
 
 
+# A worker asks the ends of pages.
+TOLD = {"batch": "broken", "guard": "kept", "order": "kept"}
+
+
 def test_a_warning_passes(pytester: pytest.Pytester) -> None:
-    """Results have the counts and the worst elements."""
     faulty(pytester, "split")
-    result = run(pytester, "--probe-relations=batch,order", "--probe-out=out", "-n2")
+    result = run(pytester, "--probe-relations=batch,order,guard", "--probe-out=out", "-n2")
     assert result.parseoutcomes() in ({"passed": 0, "warned": 2}, {"warned": 2})
-    result.stdout.fnmatch_lines(["relation.batch, 2 cases: 2 broken", "relation.order, 2 cases: 2 kept"])
-    lines = map(json.loads, (pytester.path / "out" / "results.jsonl").read_text().splitlines())
-    own, batch, _ = next(line["outputs"] for line in lines if ".0." in line["id"])
-    assert (own["name"], own["verdict"], batch["name"], batch["verdict"]) == (
-        "output.0", "pass", "relation.batch", "warning",
-    )  # fmt: skip
+    result.stdout.fnmatch_lines([f"relation.{name}, 2 cases: 2 {told}" for name, told in TOLD.items()])
+    outputs = {each["name"]: each for each in by_case()["Functional.softmax.0.forward"]["outputs"]}
+    batch = outputs["relation.batch"]
+    assert (outputs["output.0"]["verdict"], batch["verdict"]) == ("pass", "warning")
     assert batch["metrics"]["elements"] == 96
     assert 0 < batch["metrics"]["apart"] <= 96
     assert {element["ulp"] for element in batch["worst"]} <= {1.0, 2.0, 3.0, 4.0}
@@ -88,9 +82,6 @@ def test_a_row_of_the_projects(pytester: pytest.Pytester) -> None:
     result = run(pytester, "--probe-relations=all")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["relation.batch, 1 case: not checked"])
-    pytester.makeconftest("def pytest_probe_register(registry):\n    registry.relations['F.relu'] = {'bacth': 1}")
-    said = refusal(pytester, "--probe-dump=dump.json", "--probe-relations=all")
-    said.fnmatch_lines(["*registry.relations?'F.relu'?: unknown key 'bacth'; did you mean 'batch'?*"])
 
 
 READS_ON = """
@@ -126,15 +117,7 @@ def test_a_read_beyond_the_page_is_a_death_that_names_the_argument(pytester: pyt
     )
 
 
-def test_a_worker_asks_the_ends_of_pages(pytester: pytest.Pytester) -> None:
-    faulty(pytester, "write before")
-    pytester.makeconftest("")
-    result = run(pytester, "--probe-relations=guard", "-n1")
-    result.stdout.fnmatch_lines(["relation.guard, 2 cases: 2 kept"])
-
-
 def test_the_gate_holds_what_held(pytester: pytest.Pytester) -> None:
-    """It says nothing of a relation that the baseline was not asked for."""
     gate = ("--probe-baseline=base.jsonl", "--probe-relations=batch,guard")
     faulty(pytester, "split")
     conftest = pytester.path / "conftest.py"
@@ -147,3 +130,49 @@ def test_the_gate_holds_what_held(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*the relation batch held, now it does not*"])
     run(pytester, "--probe-baseline=other.jsonl", "--probe-baseline-update").assert_outcomes(passed=2)
     assert "failed" not in run(pytester, "--probe-baseline=other.jsonl", "--probe-relations=batch").parseoutcomes()
+
+
+# One unit more where there are few rows.
+BY_BATCH = """
+import torch
+
+def tanh(x):
+    y = torch.tanh(x)
+    return y if x.ndim == 0 or x.shape[0] > 2 else y * (1 + 2.0**-23)
+
+def pytest_probe_register(registry):
+    registry.calls["Torch.tanh"] = tanh
+"""
+
+
+def fuzzed(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
+    return pytester.runpytest("--probe-dump=dump.json", "--probe-fuzz=30", "--hypothesis-seed=1", *options)
+
+
+def test_a_fault_is_found_and_shrunk(pytester: pytest.Pytester) -> None:
+    faulty(pytester, "write before")
+    result = fuzzed(pytester, "--probe-relations=guard")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "relation.guard [[]1[]] float32: error (relations): input.0: written 1*",
+            "FAILED *Functional.relu.fuzz - relu(float32[[]1[]]): relation.guard: in*",
+        ]
+    )
+
+
+def test_a_property_is_a_contract(pytester: pytest.Pytester) -> None:
+    write_dump(pytester.path, entries("Torch.tanh.0", torch.tanh, torch.rand(4, 5)))
+    pytester.makeconftest(BY_BATCH)
+    result = fuzzed(pytester, "--probe-relations=batch")
+    assert "failed" not in result.parseoutcomes()
+    result.stdout.fnmatch_lines(
+        ["contracts, which fail with *", "    tanh(float32[[]*[]]): relation.batch: dimension 0: *"]
+    )
+
+
+def test_a_healthy_api_breaks_none(pytester: pytest.Pytester) -> None:
+    faulty(pytester, "write before")
+    (pytester.path / "conftest.py").unlink()
+    result = fuzzed(pytester, "--probe-relations=all-written,guard,out,inplace,alias,layout")
+    result.assert_outcomes(passed=1)

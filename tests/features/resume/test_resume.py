@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from typing import Any
 
 import pytest
 
 from tests.acceptance.conftest import NAMES, DumpMaker
-from tests.support.running import refusal
+from tests.support.running import refusal, rows, timeless
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -25,45 +26,41 @@ KILLER = """
 RUN = ("--probe-dump=dump.json", "--probe-device=cpu")
 
 
-def results(pytester: pytest.Pytester, folder: str = "out") -> list[str]:
-    """What a run found, in any order, without durations."""
-    lines = (pytester.path / folder / "results.jsonl").read_text().splitlines()
-    return sorted(json.dumps({**json.loads(line), "duration": 0, "parts": {}}) for line in lines)
-
-
 @pytest.fixture
-def undisturbed(pytester: pytest.Pytester, make_dump: DumpMaker) -> list[str]:
+def undisturbed(pytester: pytest.Pytester, make_dump: DumpMaker) -> dict[str, Any]:
     make_dump()
     pytester.runpytest(*RUN, "--probe-out=undisturbed")
-    return results(pytester, "undisturbed")
+    return timeless("undisturbed")
 
 
-@pytest.mark.parametrize("workers", ["0", "1"])
-def test_a_killed_run_is_resumed(pytester: pytest.Pytester, undisturbed: list[str], workers: str) -> None:
-    """A worker that is killed is replaced, and its case runs again; a run that is killed is resumed."""
+def test_a_killed_run_is_resumed(pytester: pytest.Pytester, undisturbed: dict[str, Any]) -> None:
     pytester.makeconftest(KILLER.format(once=True))
-    out = [*RUN, "--probe-out=out", "-n", workers]
-    killed = pytester.runpytest_subprocess(*out)
-    if workers == "0":
-        assert killed.ret == -9
-        assert len(results(pytester)) == 4
-        with (pytester.path / "out/results.jsonl").open("a") as file:
-            file.write('{"id": "dump.json::Torch.arg')
-        resumed = pytester.runpytest(*out, "--probe-resume", "--junitxml=junit.xml")
-        resumed.assert_outcomes(passed=1, skipped=1)
-        resumed.stdout.fnmatch_lines(["probe: going on with the run in *out", "6 cases, 5 pass, 1 skip", "*4 resumed*"])
-        cases = ElementTree.parse(pytester.path / "junit.xml").getroot().iter("testcase")
-        assert sorted(case.attrib["name"].strip() for case in cases) == sorted(NAMES)
-    else:
-        assert killed.ret == 0
-    assert results(pytester) == undisturbed
+    out = [*RUN, "--probe-out=out"]
+    assert pytester.runpytest_subprocess(*out).ret == -9
+    assert len(timeless()) == 4
+    with (pytester.path / "out/results.jsonl").open("a") as file:
+        file.write('{"id": "dump.json::Torch.arg')
+    resumed = pytester.runpytest(*out, "--probe-resume", "--junitxml=junit.xml")
+    resumed.assert_outcomes(passed=1, skipped=1)
+    resumed.stdout.fnmatch_lines(["probe: going on with the run in *out", "6 cases, 5 pass, 1 skip", "*4 resumed*"])
+    cases = ElementTree.parse(pytester.path / "junit.xml").getroot().iter("testcase")
+    assert sorted(case.attrib["name"].strip() for case in cases) == sorted(NAMES)
+    assert timeless() == undisturbed
     suffixes = sorted(path.suffix for path in (pytester.path / "out").iterdir())
     assert suffixes == [*[".csv"] * 3, *[".json"] * 2, ".jsonl", ".md"]
     run = json.loads((pytester.path / "out/run.json").read_text())
     assert (run["verdicts"], run["not_run"], run["exit_status"]) == ({"pass": 5, "skip": 1}, 0, 0)
 
 
-def test_a_case_that_killed_two_runs_is_an_error(pytester: pytest.Pytester, undisturbed: list[str]) -> None:
+def test_a_worker_that_is_killed_once_is_replaced_and_its_case_runs_again(
+    pytester: pytest.Pytester, undisturbed: dict[str, Any]
+) -> None:
+    pytester.makeconftest(KILLER.format(once=True))
+    assert pytester.runpytest(*RUN, "--probe-out=out", "-n1").ret == 0
+    assert timeless() == undisturbed
+
+
+def test_a_case_that_killed_two_runs_is_an_error(pytester: pytest.Pytester, undisturbed: dict[str, Any]) -> None:
     pytester.makeconftest(KILLER.format(once=False))
     out = [*RUN, "--probe-out=out"]
     assert pytester.runpytest_subprocess(*out).ret == -9
@@ -71,11 +68,11 @@ def test_a_case_that_killed_two_runs_is_an_error(pytester: pytest.Pytester, undi
     third = pytester.runpytest(*out, "--probe-resume")
     third.stdout.fnmatch_lines(["FAILED dump.json::Torch.argmax.0.forward *", "6 cases, 4 pass, 1 error, 1 skip"])
     assert third.ret == pytest.ExitCode.TESTS_FAILED
-    (argmax,) = (each for each in map(json.loads, results(pytester)) if each["api"] == "Torch.argmax")
+    found = timeless()
+    argmax = found.pop("Torch.argmax.0.forward")
     assert (argmax["verdict"], argmax["kind"]) == ("error", "crash")
     assert "death 2 of this case" in argmax["reason"]
-    others = [line for line in results(pytester) if "Torch.argmax.0" not in line]
-    assert others == [line for line in undisturbed if "Torch.argmax.0" not in line]
+    assert found == {name: row for name, row in undisturbed.items() if name in found}
 
 
 @pytest.mark.usefixtures("planted")
@@ -100,7 +97,6 @@ def test_a_finished_run_is_reported_again(pytester: pytest.Pytester, make_dump: 
 
 
 def test_checks_of_tests_run_again(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    """Of a test's checks some may be missing."""
     make_dump()
     pytester.makepyfile(
         """
@@ -120,7 +116,7 @@ def test_checks_of_tests_run_again(pytester: pytest.Pytester, make_dump: DumpMak
     out = [*RUN, ".", "--probe-out=out", "--probe-api=argmax"]
     assert pytester.runpytest_subprocess(*out).ret == pytest.ExitCode.INTERRUPTED
     pytester.runpytest(*out, "--probe-resume").assert_outcomes(passed=2)
-    ids = [json.loads(line)["id"].rpartition("::")[2] for line in results(pytester)]
+    ids = [row["id"].rpartition("::")[2] for row in rows()]
     assert sorted(ids) == ["Torch.argmax.0.forward", "relu.0.forward", "tanh.0.forward"]
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.support.running import refusal
+from tests.support.running import by_case, ran, refusal
 from tests.support.writing import entries, write_dump
 
 CONFTEST = """
@@ -43,26 +42,43 @@ VENDOR = entries("Vendor.tanh.0", torch.tanh, X.half())
 SELF = "--probe-standard=self"
 
 
-@pytest.fixture
-def run(pytester: pytest.Pytester) -> Any:
-    pytester.makeconftest(CONFTEST)
-    pytester.makeini(INI)
-    pytester.makepyfile(vendor_ops=VENDOR_OPS)
-
-    def one(*args: str, calls: Any = CALLS) -> tuple[pytest.RunResult, dict[str, Any]]:
-        write_dump(pytester.path, calls)
-        result = pytester.runpytest("--probe-dump=dump.json", *args)
-        path = Path("out/results.jsonl")
-        lines = path.read_text().splitlines() if path.exists() else []
-        return result, {found["id"].split("::")[1]: found for found in map(json.loads, lines)}
-
-    return one
+RFFT = entries("Torch.fft.rfft.0", torch.fft.rfft, X)
+# As another device recorded it.
+RFFT["Torch.fft.rfft.0.forward"]["input_args"][0]["dtype"] = "torch.bfloat16"
+RACES = entries("Torch.sum.0", torch.sum, torch.randn(4, 4096, generator=torch.Generator().manual_seed(0)), 1)
 
 
-def test_each_question_is_an_output(run: Any) -> None:
-    result, found = run(SELF, "--probe-device=other", "--probe-out=out", "-n1")
-    result.assert_outcomes(passed=4)
-    result.stdout.fnmatch_lines(["4 cases, 4 pass (self)", "pass (self): a fault that all dtypes' *"])
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("self")
+    for name, text in {"conftest.py": CONFTEST, "pytest.ini": INI, "vendor_ops.py": VENDOR_OPS}.items():
+        (folder / name).write_text(text)
+    write_dump(folder, {**CALLS, **VENDOR, **RFFT, **RACES})
+    return folder
+
+
+def run(folder: Path, out: str, *args: str) -> tuple[pytest.RunResult, dict[str, Any]]:
+    result = ran(folder, "--probe-dump=dump.json", f"--probe-out={out}", *args).result
+    return result, by_case(folder / out)
+
+
+@pytest.fixture(scope="module")
+def other(folder: Path) -> tuple[pytest.RunResult, dict[str, Any]]:
+    return run(folder, "other", SELF, "--probe-device=other", "-n1")
+
+
+@pytest.fixture(scope="module")
+def cpu(folder: Path) -> tuple[pytest.RunResult, dict[str, Any]]:
+    return run(folder, "cpu", SELF, "--probe-device=cpu")
+
+
+Told = tuple[pytest.RunResult, dict[str, Any]]
+
+
+def test_each_question_is_an_output(other: Told) -> None:
+    result, found = other
+    result.assert_outcomes(passed=6, skipped=1)
+    result.stdout.fnmatch_lines(["7 cases, 6 pass (self), 1 skip", "pass (self): a fault that all dtypes' *"])
     matmul = found["Torch.matmul.0.forward"]
     assert (matmul["verdict"], matmul["standard"]) == ("pass (self)", "self")
     assert {each["name"] for each in matmul["outputs"]} == {
@@ -74,56 +90,46 @@ def test_each_question_is_an_output(run: Any) -> None:
     assert {each["name"] for each in found["Torch.add.0.forward"]["outputs"]} == {"cpu.output.0", "finite.cpu.output.0"}
 
 
-def test_a_case_without_a_question_is_a_skip(run: Any) -> None:
-    result, found = run(SELF, "--probe-device=cpu", "--probe-out=out")
-    result.assert_outcomes(passed=3, skipped=1)
-    assert found["Torch.add.0.forward"]["kind"] == "no question"
+def test_a_case_without_a_question_is_a_skip(cpu: Told) -> None:
+    assert cpu[1]["Torch.add.0.forward"]["kind"] == "no question"
 
 
 @pytest.mark.parametrize("device", ["cpu", "other"])
-def test_a_call_that_the_device_refuses_is_unsupported(run: Any, device: str) -> None:
-    calls = entries("Torch.fft.rfft.0", torch.fft.rfft, X)
-    # As another device recorded it.
-    calls["Torch.fft.rfft.0.forward"]["input_args"][0]["dtype"] = "torch.bfloat16"
-    result, found = run(SELF, f"--probe-device={device}", "--probe-out=out", calls=calls)
+def test_a_call_that_the_device_refuses_is_unsupported(request: pytest.FixtureRequest, device: str) -> None:
+    skip = request.getfixturevalue(device)[1]["Torch.fft.rfft.0.forward"]
+    assert (skip["verdict"], skip["kind"]) == ("skip", "unsupported by the device")
+    assert skip["reason"] == f"{device}: Unsupported dtype BFloat16"
+
+
+def test_strict_counts_no_such_pass(folder: Path) -> None:
+    result, found = run(folder, "strict", SELF, "--probe-device=other", "--probe-strict", "-rs", "--probe-api=*matmul")
     result.assert_outcomes(skipped=1)
-    skip = found["Torch.fft.rfft.0.forward"]
-    assert (skip["kind"], skip["reason"]) == ("unsupported by the device", f"{device}: Unsupported dtype BFloat16")
-
-
-def test_strict_counts_no_such_pass(run: Any) -> None:
-    result, found = run(SELF, "--probe-device=other", "--probe-strict", "--probe-out=out", "-rs")
-    result.assert_outcomes(skipped=4)
     result.stdout.fnmatch_lines(["*--probe-strict counts no pass (self); asked: *"])
     assert {each["verdict"] for each in found.values()} == {"pass (self)"}
 
 
-def test_auto_says_what_can_be_asked(run: Any) -> None:
-    result, _ = run("--probe-device=other", "-rs", "-vv", calls=VENDOR)
+def test_auto_says_what_can_be_asked(folder: Path, other: Told) -> None:
+    result, _ = run(folder, "auto", "--probe-device=other", "-rs", "-vv", "--probe-api=*tanh")
     result.assert_outcomes(skipped=1)
-    assert "--probe-standard=self can ask: wider-dtype, cpu, no-jumps, finite" in "".join(
-        line.strip() + " " for line in result.outlines
-    ).replace("  ", " ")
-    result, found = run(SELF, "--probe-device=other", "--probe-out=out", calls=VENDOR)
-    result.assert_outcomes(passed=1)
-    reasons = {each["name"]: each["reason"] for each in found["Vendor.tanh.0.forward"]["outputs"]}
-    assert set(reasons) >= {"wider-dtype.output.0", "cpu.output.0", "no-jumps"}
+    text = " ".join(" ".join(result.outlines).split())
+    assert "--probe-standard=self can ask: wider-dtype, cpu, no-jumps, finite" in text
+    row = other[1]["Vendor.tanh.0.forward"]
+    assert row["verdict"] == "pass (self)"
+    assert {each["name"] for each in row["outputs"]} >= {"wider-dtype.output.0", "cpu.output.0", "no-jumps"}
 
 
-def test_only_what_is_named_is_asked(run: Any) -> None:
-    _, found = run(SELF, "--probe-self=wider-dtype", "--probe-device=other", "--probe-out=out", "--probe-api=*matmul")
-    assert [each["name"] for each in found["Torch.matmul.0.forward"]["outputs"]] == ["wider-dtype.output.0"]
-
-
-def test_a_race_breaks_a_relation(run: Any) -> None:
-    calls = entries("Torch.sum.0", torch.sum, torch.randn(4, 4096, generator=torch.Generator().manual_seed(0)), 1)
-    _, found = run(SELF, "--probe-device=other", "--probe-relations=again", "--probe-out=out", calls=calls)
+def test_a_race_breaks_a_relation_and_only_what_is_named_is_asked(folder: Path) -> None:
+    asked = ("--probe-self=wider-dtype", "--probe-device=other", "--probe-relations=again", "--probe-api=*sum")
+    _, found = run(folder, "race", SELF, *asked)
     outputs = {each["name"]: each["verdict"] for each in found["Torch.sum.0.forward"]["outputs"]}
-    assert outputs["relation.again"] == "warning"
-    assert "error" not in outputs.values()
+    assert outputs == {"wider-dtype.output.0": "pass", "relation.again": "warning"}
 
 
-def test_a_baseline_with_a_reference_takes_no_such_pass(run: Any, pytester: pytest.Pytester) -> None:
-    run("--probe-device=other", "--probe-baseline=base.json", "--probe-baseline-update")
-    said = refusal(pytester, "--probe-dump=dump.json", SELF, "--probe-device=other", "--probe-baseline=base.json")
-    said.fnmatch_lines(["*standard*"])
+def test_a_baseline_with_a_reference_takes_no_such_pass(
+    pytester: pytest.Pytester, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = ("--probe-baseline=kept.json", "--probe-baseline-update", "--probe-api=*matmul")
+    run(folder, "kept", "--probe-device=other", *update)
+    monkeypatch.chdir(folder)
+    asked = (SELF, "--probe-device=other", "--probe-baseline=kept.json")
+    refusal(pytester, "--probe-dump=dump.json", *asked).fnmatch_lines(["*standard*"])

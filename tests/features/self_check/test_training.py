@@ -199,7 +199,6 @@ def test_a_program_that_is_strange_is_the_same(tmp_path: Path, dtype: torch.dtyp
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_fix_leaves_what_a_program_means(tmp_path: Path, dtype: torch.dtype) -> None:
-    """Without a fault results move by roundoffs, and nothing else changes."""
     losses, state = strange(dtype, tmp_path, handler_type="fix")
     plain, wanted = strange(dtype)
     assert losses == pytest.approx(plain, rel=8 * torch.finfo(dtype).eps)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,8 +12,9 @@ from torch import nn
 
 from pytest_probe import capture
 from pytest_probe.cli import main
-from tests.support.csv_cells import rows
+from tests.support import csv_cells
 from tests.support.models import GPT, trained
+from tests.support.running import rows
 
 RUN = ("-p", "no:cacheprovider", "--probe-device=cpu", "--probe-api=Functional.*")
 
@@ -41,10 +40,6 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return found[0], found[1]
 
 
-def results(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
-
-
 def test_a_run_says_what_would_have_been_found(pytester: pytest.Pytester, dumps: tuple[Path, Path]) -> None:
     run = pytester.runpytest(*RUN, f"--probe-dump={dumps[0]}", "--probe-sensitivity=90", "--probe-out=out", "-n1")
     run.stdout.fnmatch_lines([
@@ -56,7 +51,7 @@ def test_a_run_says_what_would_have_been_found(pytester: pytest.Pytester, dumps:
     ])  # fmt: skip
     run.stdout.no_fnmatch_line("* weak*")
     assert run.ret == 0
-    for result in results(pytester.path / "out"):
+    for result in rows():
         (answer,) = result["answers"]
         assert (answer["question"], answer["outcome"]) == ("sensitivity", "strong")
         assert "message" not in answer
@@ -73,7 +68,7 @@ def test_a_step_without_a_loss_proves_too_little(pytester: pytest.Pytester, dump
     bad.stdout.fnmatch_lines(
         ["probe: sensitivity: 5* % of the cases prove something, --probe-sensitivity asks for 90 %;*linear backward*"]
     )
-    found = rows(pytester.path / "out", "detects")
+    found = csv_cells.rows(pytester.path / "out", "detects")
     assert {row["weak"] != "" for row in found if ".backward" in row["id"]} == {True}
     assert {row["weak"] for row in found if ".forward" in row["id"]} == {""}
 
@@ -91,13 +86,13 @@ def test_without_the_option_passes_state_what_they_detect(pytester: pytest.Pytes
     run = pytester.runpytest(*RUN, f"--probe-dump={dumps[0]}", "--probe-out=out")
     run.stdout.no_fnmatch_line("*sensitivity*")
     run.stdout.no_fnmatch_line("* of 7.2 digits *")
-    found = results(pytester.path / "out")
+    found = rows()
     # Where no digits are shown no further run is made for them.
     assert all("answers" not in result and "digits" not in result.get("details", {}) for result in found)
     stated = [output["detects"] for result in found for output in result["outputs"]]
     assert stated
     assert all(each["scale"] > 0 and each["element"] >= 1 for each in stated)
-    assert len(rows(pytester.path / "out", "detects")) == len(stated)
+    assert len(csv_cells.rows(pytester.path / "out", "detects")) == len(stated)
 
 
 def test_verbose_runs_and_the_page_show_right_digits(pytester: pytest.Pytester, dumps: tuple[Path, Path]) -> None:

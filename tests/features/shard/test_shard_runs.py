@@ -5,28 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pytest_probe.cli import main
-from tests.acceptance.conftest import NAMES, PLANTED, DumpMaker, backward, entries, forward, tensor, written
+from pytest_probe.features.shard.cli import names, run_of
+from tests.acceptance.conftest import PLANTED, DumpMaker, backward, entries, forward, tensor, written
 from tests.support.dumps import unpack
-from tests.support.running import collected, ran
+from tests.support.running import collected, ran, rows
 
 RUN = ("--probe-dump=dump.json", "--probe-device=cpu", "-p", "no:randomly")
-
-
-def results(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
-
-
-def shards(pytester: pytest.Pytester, number: int, *args: str) -> list[Path]:
-    """Runs each shard; the folders of their results."""
-    folders = [pytester.path / f"shard{place}" for place in range(1, number + 1)]
-    for place, folder in enumerate(folders, 1):
-        pytester.runpytest(*RUN, f"--probe-shard={place}/{number}", f"--probe-out={folder}", *args)
-    return folders
 
 
 def merge(folders: list[Path], *args: str) -> int:
@@ -57,12 +47,9 @@ def test_merge_says_which_tables_of_two_dumps_it_does_not_write(
     assert "compare_result_*.csv are not written: " in capsys.readouterr().out
 
 
-def test_workers_and_another_order_deal_alike(pytester: pytest.Pytester, folders: list[Path]) -> None:
-    one = sorted(result["id"] for result in results(folders[0]))
-    args = ("-n1", "-p", "randomly", "-p", "no:cacheprovider")
-    run = pytester.runpytest("--probe-dump=dump.json", "--probe-shard=1/3", "--probe-out=other", *args)
-    assert sorted(result["id"] for result in results(pytester.path / "other")) == one
-    run.stdout.fnmatch_lines([f"*{len(NAMES) - len(one)} deselected*"])
+def test_another_order_deals_alike(pytester: pytest.Pytester, folders: list[Path]) -> None:
+    dealt = collected(pytester, "--probe-dump=dump.json", "--probe-shard=1/3", "-p", "randomly")
+    assert sorted(dealt) == sorted(result["id"] for result in rows(folders[0]))
 
 
 def test_failing_cases_skips_and_tests_of_the_user(
@@ -78,10 +65,11 @@ def test_failing_cases_skips_and_tests_of_the_user(
             probe.check(torch.exp, reference=torch.exp, inputs=[probe.tensor((4,))], backward=True)
         """
     )
-    assert merge(shards(pytester, 3, "test_own.py"), f"--junit={pytester.path / 'merged.xml'}") == 1
+    pytester.runpytest(*RUN, "test_own.py", "--probe-shard=1/1", "--probe-out=shard1")
+    capsys.readouterr()
+    assert merge([pytester.path / "shard1"], f"--junit={pytester.path / 'merged.xml'}") == 1
     told = capsys.readouterr().out
-    group = "\n1 error: noise ratio 512 (limit 64), Functional.relu, at train.py:12 (record\n"
-    assert group in told.rpartition("passed")[2]
+    assert "\n1 error: noise ratio 512 (limit 64), Functional.relu, at train.py:12 (record\n" in told
     assert "8 cases, 4 pass, 1 warning, 2 error, 1 skip" in told
     text = (pytester.path / "merged.xml").read_text()
     assert text.count('classname="test_own" name="test_exp"') == 1
@@ -143,7 +131,7 @@ def test_shards_that_are_missing_or_overlap(
     assert merge(folders) == 2
     assert f"it has 1 case that its run did not select: {json.loads(stolen)['id']}" in capsys.readouterr().err
     assert merge([folders[0], folders[2]], "--partial") in (0, 1)
-    assert len(results(pytester.path / "merged")) == len(results(folders[0])) + len(results(folders[2]))
+    assert len(rows("merged")) == len(rows(folders[0])) + len(rows(folders[2]))
 
 
 @pytest.mark.parametrize("shard", ["x/y", "1/300000000", "3/2", "", "\u0661/2"])
@@ -191,9 +179,32 @@ def test_costly_cases_start_first_under_n_alone(pytester: pytest.Pytester, make_
     for dist in ("load", "worksteal"):
         run = pytester.runpytest(*RUN, "-n1", f"--dist={dist}", f"--probe-out={dist}")
         run.assert_outcomes(passed=4)
-        names = [result["id"].partition("::")[2] for result in results(pytester.path / dist)]
+        names = [result["id"].partition("::")[2] for result in rows(dist)]
         assert names == [*order, "Functional.relu.0.forward"]
-    for args in ([], ["--probe-isolate"]):
-        pytester.runpytest(*RUN, f"--probe-out=serial{len(args)}", *args)
-        names = [result["id"].partition("::")[2] for result in results(pytester.path / f"serial{len(args)}")]
-        assert names == ["Functional.relu.0.forward", *order]
+    pytester.runpytest(*RUN, "--probe-out=serial")
+    names = [result["id"].partition("::")[2] for result in rows("serial")]
+    assert names == ["Functional.relu.0.forward", *order]
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ("dump.json::Torch.add.0.forward", ("dump.json", "Torch.add.0.forward")),
+        ("runs/a/dump.json::Torch.add.0.forward[float16]", ("runs.a.dump.json", "Torch.add.0.forward[float16]")),
+        ("tests/test_own.py::Group::test_gelu[a::b/c]", ("tests.test_own.Group", "test_gelu[a::b/c]")),
+        ("run.zip::step0/dump.json::Torch.add.0.forward", ("run.zip.step0/dump.json", "Torch.add.0.forward")),
+    ],
+)
+def test_names_are_pytests(node: str, expected: tuple[str, str]) -> None:
+    assert names(node) == expected
+
+
+@pytest.mark.parametrize(("statuses", "merged"), [([5, 5], 5), ([5, 0], 0), ([5, 1], 1), ([None, 5], 5), ([None], 0)])
+def test_shards_of_which_none_had_an_item_are_no_success(statuses: list[int | None], merged: int) -> None:
+    facts: dict[str, Any] = {"devices": [], "without_result": [], "settings": {}, "identity": {}}
+    facts |= {"started": "", "not_run": 0}
+    shards: Any = [
+        SimpleNamespace(run=SimpleNamespace(exit_status=status, finished="", **facts), whole={}, name=str(place))
+        for place, status in enumerate(statuses)
+    ]
+    assert run_of(shards, [])["exit_status"] == merged

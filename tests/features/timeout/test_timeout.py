@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import signal
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import sys
 import pytest
 
 from tests.acceptance.conftest import DumpMaker
-from tests.support.running import refusal
+from tests.support.running import refusal, rows
 
 pytestmark = pytest.mark.usefixtures("forked")
 # A function of C's that is called with the GIL held.
@@ -28,8 +27,7 @@ RUN = ("--probe-dump=dump.json", "--probe-device=cpu", "--probe-api=argmax", "--
 
 
 def found(pytester: pytest.Pytester) -> dict[str, str]:
-    (line,) = (pytester.path / "out/results.jsonl").read_text().splitlines()
-    result = json.loads(line)
+    (result,) = rows(pytester.path / "out")
     return {key: result[key] for key in ("verdict", "kind", "reason")}
 
 
@@ -54,7 +52,6 @@ def test_a_machine_that_takes_no_process_is_one_sentence(
 
 
 def test_a_run_that_hangs_ends(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    """Its stacks are on stderr; the run that goes on knows why it ended, and does not wait again."""
     make_dump()
     pytester.makeconftest(HANGS)
     # Pipes: the process that writes the stacks outlives the one that hung, and is waited for.

@@ -94,7 +94,6 @@ def test_interrupted_blocks_do_not_move_the_median(fake_clock: FakeClock) -> Non
 
 
 def test_nothing_waits_for_the_device_between_blocks(fake_clock: FakeClock) -> None:
-    """Marks are read once all calls have been made."""
     read: list[float] = []
     right = fake_clock.seconds
 
