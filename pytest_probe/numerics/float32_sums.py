@@ -15,8 +15,8 @@ Order: TypeAlias = Literal["sequence", "four_lanes", "lanes", "warp", "threads",
 ORDERS: tuple[Order, ...] = ("sequence", "four_lanes", "lanes", "warp", "threads", "pairs")
 Sum: TypeAlias = Callable[[AnyArray], AnyArray]
 
-# float32 numbers in a vector register of 256 bits, for which torch writes its CPU kernels, also for wider processors;
-# and the least number of terms of a thread.
+# float32 numbers in a vector register of 128 bits; in one of 256, for which torch writes its CPU kernels, also for
+# wider processors; and in a warp. And the least number of terms of a thread.
 LANES: dict[Order, int] = {"four_lanes": 4, "lanes": 8, "warp": 32}
 GRAIN = 32768
 # Partial sums in memory at a time.

@@ -73,9 +73,10 @@ def repeats(comparison: Comparison) -> bool:
     sums = comparison.classes & {"terms_of_reduction", "terms_of_row", "terms_of_exponentials"}
     if not sums or not isinstance(values, np.ndarray) or not is_floating(values.dtype) or not values.size:
         return False
-    zeros = comparison.evidence.added("sequence") is not None
-    terms = terms_of(comparison, widen(values))
-    return any(_mostly_equal(each if zeros else each[each != 0]) for each in terms)
+    terms = [each for each in terms_of(comparison, widen(values)) if _mostly_equal(each)]
+    if not terms or comparison.evidence.added("sequence") is not None:
+        return bool(terms)
+    return any(_mostly_equal(each[each != 0]) for each in terms)
 
 
 def _mostly_equal(values: AnyArray) -> bool:

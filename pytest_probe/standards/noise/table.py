@@ -62,7 +62,7 @@ SCALES = (
         scales.float32_steps,
     ),
     Explanation(
-        "steps, equal terms", OPEN, (scales.adds_equal_terms,), "none", "those of equal terms", "pass", "",
+        "steps, equal terms", OPEN, (scales.adds_equal_terms,), "sequence", "those of equal terms", "pass", "",
         scales.equal_terms,
     ),
     Explanation(
