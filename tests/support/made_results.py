@@ -21,7 +21,7 @@ from pytest_probe.numerics.error_plots import error_map, errors_of, histogram, p
 from pytest_probe.reports.results_file import SCHEMA
 
 APIS = ("linear", "layer_norm", "gelu", "softmax", "scaled_dot_product_attention", "embedding", "dropout", "conv2d")
-RUN = {
+RUN: dict[str, Any] = {
     "schema": SCHEMA,
     "settings": {
         "seed": 0, "inputs": "auto", "standard": "auto", "dtypes": ["recorded"], "mode": ["acc"], "repeat": 1,
