@@ -45,8 +45,7 @@ def in_sequence(terms: AnyArray) -> AnyArray:
 
 
 def in_lanes(terms: AnyArray, lanes: int) -> AnyArray:
-    """The same in so many sums of every lanes-th term, which are added one after another before the terms that are
-    left."""
+    """The same with one sum for each lane; these sums are added one after another, and then the terms that are left."""
     whole = len(terms) // lanes * lanes
     sums = in_sequence(terms[:whole].reshape(-1, lanes, *terms.shape[1:]))
     return in_sequence(np.concatenate([sums, terms[whole:].astype(np.float32)]))

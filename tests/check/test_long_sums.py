@@ -10,10 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.large_faults import changed
-from pytest_probe.check import Checker, RunRequest
-from pytest_probe.registry import Registry
 from tests.check.conftest import normal
-from tests.support.devices import Emulated
+from tests.support.large_calls import outputs
 
 Tensor = torch.Tensor
 BF16, HALF, SINGLE = torch.bfloat16, torch.float16, torch.float32
@@ -47,11 +45,7 @@ def of_softmax(x: Tensor, add: Callable[[Tensor], Tensor] = in_blocks) -> Tensor
 
 def judged(call: Callable[..., Tensor], reference: Callable[..., Tensor], x: Tensor, api: str) -> str:
     """The verdict on a call over the first dimension, on another device than the CPU."""
-    registry = Registry.default()
-    registry.devices["npu"] = Emulated
-    checker = Checker(RunRequest(device="npu", diagnosed=False), registry)
-    (found,) = checker.compare(call, reference, (x, 0), key="call", api=api)
-    return found.verdict
+    return outputs(call, reference, [x, 0], "npu", api=api)["output.0"].verdict
 
 
 def factor(x: Tensor) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_probe.check import Checker, RunRequest, judging
+from pytest_probe.check import Checker, RunRequest
 from pytest_probe.check.large import cuts, pieces
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.registry import Registry
@@ -21,7 +21,6 @@ def cut_small_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuts, "WINDOW", 2**9)
     monkeypatch.setattr(pieces, "DRAWN", 2**11)
     monkeypatch.setattr(pieces, "FEWEST", 2**6)
-    monkeypatch.setattr(judging, "diagnose", lambda *_: None)
 
 
 def outputs(
@@ -35,6 +34,6 @@ def outputs(
 ) -> dict[str, OutputVerdict]:
     registry = Registry.default()
     registry.devices["npu"] = Emulated
-    checker = Checker(RunRequest(device=device), registry)
+    checker = Checker(RunRequest(device=device, diagnosed=False), registry)
     found = checker.compare(function, reference, given, key="call", backward=backward, api=api)
     return {output.name: output for verdict in found for output in verdict.outputs}

@@ -41,7 +41,8 @@ STEPS_OF_MANY = 0.6
 # The largest ratio that is granted always, and that in units of the other elements' RMS. Chosen: with them no healthy
 # output in docs/evidence.md is flagged.
 STEPS_LEAST, STEPS_SHARE = 5.0, 60.0
-# How many times as far as terms that are added one after another those in another order may lead.
+# Another order of a sum may lose so many times what float32 loses when it adds one term after another. Chosen: healthy
+# sums in six orders stay within it.
 ROOM_OF_ORDER = 2.0
 
 
@@ -81,7 +82,7 @@ def beside_all(comparison: Comparison, spread: Spread | None, k: int) -> Stage:
 
 
 def of_equal_terms(comparison: Comparison, widest: Stage) -> Stage:
-    """The same with the limits of sums of equal terms, as far as a sum of these terms one after another needs them."""
+    """The same with the limits of sums of equal terms, but no wider than what float32 loses in a sum of these terms."""
     usual, limits = limits_of(comparison), limits_of(comparison, equal_terms=True)
     run = comparison.evidence.added("sequence")
     if run is not None:

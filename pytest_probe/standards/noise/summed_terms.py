@@ -61,8 +61,8 @@ def of_few_terms(comparison: Comparison) -> Comparison:
 
 
 def repeats(comparison: Comparison) -> bool:
-    """Does the API sum its input, or its exponentials, and are most terms equal ones? Zeros, which are terms less a
-    mean, count where a sum in sequence shows what they lose.
+    """Does the API sum its input, or its exponentials, and are most terms equal? Zeros are terms of what subtracts
+    a mean first; they count where the reference can run in sequence, which shows what they lose.
 
     A lost term of 2,000 equal ones stays within such limits: a user's function gets them for an API that is named, not
     for what it is compared with.
