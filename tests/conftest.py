@@ -70,6 +70,16 @@ def outside_ci() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def environment() -> Iterator[None]:
+    """A capture says its folder and its rank to the processes that are started later: they are the test's alone."""
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
+
+
 @pytest.fixture(scope="session")
 def built_kernel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The compiled kernel, built of the source that is tested."""

@@ -123,7 +123,7 @@ def test_a_program_whose_loader_forks(ends: Ends, port: int) -> None:
     for rank in range(2):
         text = said(ends.program(f"online={LOCAL}:{port}", RANK=str(rank), WORLD_SIZE="2"))
         assert len(losses(text)) == 3
-        assert "left out" not in text
+        assert "left out" not in text, text + said(checker)
     text = said(checker)
     assert checker.returncode == 0, text
     assert "rank 0: 3 steps, 0 to 2" in text
