@@ -202,6 +202,7 @@ def decompositions() -> Mapping[Any, _Steps]:
         attention.FLASH_FORWARD: attention.flash_forward,
         attention.FLASH_BACKWARD: attention.flash_backward,
         _ATEN.gelu_backward.default: _gelu_backward,
+        _ATEN.mse_loss_backward.default: _mse_loss_backward,
         _ATEN.convolution.default: _convolution,
         _ATEN.mean.dim: _mean,
         _ATEN.mean.default: _mean,
@@ -219,6 +220,12 @@ def _gelu_backward(grad: torch.Tensor, x: torch.Tensor, approximate: str = "none
         return composed
     density = torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
     return grad * (0.5 + (0.5 * torch.erf(x * math.sqrt(0.5)) + x * density))
+
+
+def _mse_loss_backward(grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, reduction: int) -> torch.Tensor:
+    """The kernels keep the factor, 2 / N of a mean of N elements, in the dtype of x: of many it is a subnormal."""
+    norm = x.new_full((), 2 / x.numel() if reduction == 1 else 2.0)
+    return norm * (x - target) * grad
 
 
 def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *how: Any) -> Any:

@@ -14,7 +14,7 @@ from pytest_probe.registry import Registry
 from tests.support.calls.computing import COMPUTING
 from tests.support.calls.making import Call, Maker
 from tests.support.devices import Emulated
-from tests.support.gradients import with_scaled_gradient
+from tests.support.gradients import with_gradient, with_scaled_gradient
 
 DTYPES = ("bfloat16", "float16")
 # Wrong on the CPU.
@@ -98,6 +98,29 @@ def test_a_function_in_its_place_that_is_wrong_is_an_error(dtype: str, name: str
 
     for wrong in (scaled, one_off):
         assert verdicts(wrong, call, device, backward=False)[0].verdict == "error"
+
+
+def one_more(gradient: torch.Tensor) -> torch.Tensor:
+    found = gradient.clone()
+    found.view(-1)[found.abs().argmax()] *= 1.1
+    return found
+
+
+@pytest.mark.parametrize("device", ["cpu", "other"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_mean_of_many_has_a_rounded_factor(dtype: str, device: str) -> None:
+    """2 / N is a subnormal of float16. What is wrong in a gradient beside that is an error: a share, or one element."""
+    make = Maker(dtype, 1000, 192, 0)
+    args, loss = (make.x(), make.x()), torch.nn.functional.mse_loss
+    call = Call("Functional.mse_loss", args)
+
+    def changed(change: Callable[[torch.Tensor], torch.Tensor]) -> list[str]:
+        found = verdicts(lambda x, y: loss(with_gradient(x, change), y), call, device)
+        return [output.verdict for each in found for output in each.outputs]
+
+    assert changed(lambda gradient: gradient) == ["pass"] * 3
+    for wrong in (lambda gradient: gradient * 1.02, one_more):
+        assert changed(wrong) == ["pass", "error", "pass"]
 
 
 def in_lists(x: torch.Tensor) -> torch.Tensor:
