@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.numerics import allowed_scale, mean_errors, noise_limits
-from pytest_probe.numerics.dtypes import AnyArray, float_format, round_to
+from pytest_probe.numerics import mean_errors, noise_limits
+from pytest_probe.numerics.dtypes import float_format, round_to
 from pytest_probe.numerics.mean_errors import Bias
 from pytest_probe.standards.noise import stages
 from pytest_probe.standards.noise.explanation import SINGLE, STAGES, Stage
@@ -31,9 +29,8 @@ def bias_beside_steps(comparison: Comparison, stage: Stage) -> str | None:
     return bias(comparison, widest) if widest.within_limits else trouble
 
 
-def bias(comparison: Comparison, stage: Stage, beside: AnyArray | None = None) -> str | None:
-    """The words for a bias, for outputs narrower than float32. beside: in place of what the stage measured the output
-    against, rounded."""
+def bias(comparison: Comparison, stage: Stage) -> str | None:
+    """The words for a bias, for outputs narrower than float32."""
     if float_format(comparison.precision).precision >= SINGLE or stage.noise.largest == 0.0:
         return None
     # Near a tie either neighbour is right: whole classes of quotients lie there.
@@ -44,30 +41,9 @@ def bias(comparison: Comparison, stage: Stage, beside: AnyArray | None = None) -
         limit *= stage.limits.largest / noise_limits.LARGEST
     if stage.source == BETWEEN_STEPS:
         rounded, limit = round_to(stage.center, comparison.precision), STEPS_BIAS
-    rounded = rounded if beside is None else beside
-    for allowed in _scales_of_bias(comparison, stage):
-        center, expected = stage.center, comparison.expected
-        found: tuple[Bias, ...] = mean_errors.biases(comparison.actual, rounded, center, expected, allowed)
-        for shift, words in zip(found, ("shifted", "scaled"), strict=False):
-            if shift.beyond(limit):
-                return f"{words} on average by {shift.effect:,.4g} noise scales (limit {limit:g}), t = {shift.t:,.4g}"
+    center, expected, allowed = stage.center, comparison.expected, stages.scale_of(comparison, stage.spread)
+    found: tuple[Bias, ...] = mean_errors.biases(comparison.actual, rounded, center, expected, allowed)
+    for shift, words in zip(found, ("shifted", "scaled"), strict=False):
+        if shift.beyond(limit):
+            return f"{words} on average by {shift.effect:,.4g} noise scales (limit {limit:g}), t = {shift.t:,.4g}"
     return None
-
-
-def _scales_of_bias(comparison: Comparison, stage: Stage) -> Iterator[AnyArray]:
-    """Half of float16's smallest subnormal is nothing that rounding shifts an average by: where another scale comes of
-    it, float32's counts as well."""
-    scales: list[AnyArray] = []
-    for dtype in (comparison.precision, np.dtype(np.float32)):
-        with np.errstate(invalid="ignore", over="ignore"):
-            scale = allowed_scale.scale(
-                comparison.expected,
-                stage.spread,
-                dtype=dtype,
-                roundoff=comparison.roundoff,
-                floor=stages.floor_of(comparison),
-                weights=comparison.weights,
-            )
-        if not any(np.array_equal(scale, known, equal_nan=True) for known in scales):
-            scales.append(scale)
-            yield scale

@@ -80,7 +80,7 @@ def _granted(
 ) -> tuple[float, float, float, bool]:
     """The limits of the largest and the RMS noise ratio, their scale, and whether a mean shift counts."""
     largest, limit = stage.limits.largest, stage.limits.rms
-    least = form.smallest / 2
+    least = allowed_scale.least_allowed(form)
     size = None if stage.spread is None else _rms(stage.spread.size)
     narrow = form.precision < SINGLE
     if narrow and stage.source == BETWEEN_STEPS and size is not None:

@@ -111,15 +111,6 @@ def as_cpu(output: Examined) -> Explained | None:
     return None if how is None else Explained(stage, {"how": how})
 
 
-def biased_as_cpu(output: Examined) -> Explained | None:
-    """The output is biased beside the reference and not beside the CPU's own kernel, as where both round the same steps
-    to 16 bit."""
-    stage, result = output.judged_by, output.comparison.evidence.cpu_result()
-    if result is None or result.dtype != output.comparison.actual.dtype:
-        return None
-    return Explained(stage) if bias.bias(output.comparison, stage, result) is None else None
-
-
 def by_autocast(output: Examined) -> Explained | None:
     """Kernels that give 16 bit inside a call whose results are float32: an autocast casts so."""
     kernels = output.comparison.evidence.narrow_kernels()

@@ -96,10 +96,6 @@ ROUNDING = (
         "2 and 1.5 times its errors, signature", "pass", "as-cpu: {how}", steps.as_cpu,
     ),
     Explanation(
-        "biased as the CPU", ("biased",), (elsewhere,), "cpu_result", "no bias against it", "pass",
-        "as-cpu: the CPU's own kernel has the same bias", steps.biased_as_cpu,
-    ),
-    Explanation(
         "autocast inside", WRONG, (elsewhere, own_kernels, gives_wide), "cast_steps 1, moved 4",
         "signature, half of the errors are a run's", "warning",
         "under autocast the framework's own call computes {kernels} in {dtype} inside: {trouble}", steps.by_autocast,
