@@ -33,6 +33,7 @@ RunKind: TypeAlias = Literal[
     "float32_steps",
     "rounded_by_chance",
     "sequence",
+    "two_lanes",
     "four_lanes",
     "lanes",
     "warp",

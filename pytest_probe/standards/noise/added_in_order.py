@@ -22,7 +22,7 @@ from pytest_probe.standards.noise.summed_terms import summed_terms
 
 # Orders of kernels that the framework has for the CPU: they count where such a kernel errs alike.
 OF_CPU: tuple[Order, ...] = ("lanes", "threads")
-ORDERS: tuple[Order, ...] = ("sequence", "four_lanes", "warp", *OF_CPU)
+ORDERS: tuple[Order, ...] = ("sequence", "two_lanes", "four_lanes", "warp", *OF_CPU)
 # The share of an error that may be another one: how terms are rounded before they are added.
 SHARE = 0.1
 # Sums of fewer terms stay within the limits.

@@ -143,7 +143,7 @@ OTHERWISE = (
     ),
     Explanation(
         "one after another", ("above", "far"), (),
-        "sequence, four_lanes, warp, lanes, threads, pairs, single", "a tenth of each error",
+        "sequence, lanes of 2, 4, 8 or 32, threads, pairs, single", "a tenth of each error",
         "warning", "{added}", last_resorts.one_after_another,
     ),
     Explanation(
