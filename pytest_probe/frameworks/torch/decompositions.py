@@ -203,6 +203,7 @@ def decompositions() -> Mapping[Any, _Steps]:
         attention.FLASH_BACKWARD: attention.flash_backward,
         _ATEN.gelu_backward.default: _gelu_backward,
         _ATEN.mse_loss_backward.default: _mse_loss_backward,
+        _ATEN.huber_loss_backward.default: _huber_loss_backward,
         _ATEN.convolution.default: _convolution,
         _ATEN.mean.dim: _mean,
         _ATEN.mean.default: _mean,
@@ -223,9 +224,21 @@ def _gelu_backward(grad: torch.Tensor, x: torch.Tensor, approximate: str = "none
 
 
 def _mse_loss_backward(grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, reduction: int) -> torch.Tensor:
-    """The kernels keep the factor, 2 / N of a mean of N elements, in the dtype of x: of many it is a subnormal."""
-    norm = x.new_full((), 2 / x.numel() if reduction == 1 else 2.0)
-    return norm * (x - target) * grad
+    return _share(x, 2.0, reduction) * (x - target) * grad
+
+
+def _huber_loss_backward(
+    grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, reduction: int, delta: float
+) -> torch.Tensor:
+    away, share, border = x - target, _share(x, 1.0, reduction) * grad, x.new_full((), delta)
+    beyond = share * border
+    return torch.where(away < -border, -beyond, torch.where(away > border, beyond, share * away))
+
+
+def _share(x: torch.Tensor, factor: float, reduction: int) -> torch.Tensor:
+    """The factor of a loss's gradient, divided by N for a mean of N elements. The kernels round it to the dtype of x,
+    where it may be a subnormal: here it is a tensor, which a step rounds."""
+    return x.new_full((), factor / x.numel() if reduction == 1 else factor)
 
 
 def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *how: Any) -> Any:
