@@ -24,6 +24,7 @@ from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.standards.noise import stages, steps, summed_terms
 from pytest_probe.standards.tables import classes_of
 from tests.evidence.clause import Clause, narrow_only, normal, without_row, without_runs
+from tests.support.gradients import with_gradient
 
 HALF, BRAIN = torch.float16, torch.bfloat16
 Tensor = torch.Tensor
@@ -174,6 +175,12 @@ def near_equal_logits() -> list[Any]:
     return [logits, torch.arange(64), None, None, -100, None, "mean", 0.1]
 
 
+def one_row_larger(gradient: Tensor) -> Tensor:
+    found = gradient.clone()
+    found[2600] *= 1.03
+    return found
+
+
 # What stands in for a clause
 
 
@@ -272,6 +279,13 @@ CLAUSES = (
         F.cross_entropy, F.cross_entropy, near_equal_logits,
         (without_row("as the CPU"),),
         "pass", "error", api="Functional.cross_entropy", backward=True, place="other", key="b",
+    ),
+    Clause(
+        "as-cpu: errors in the units of their elements", "gradient of bfloat16 softmax, one row 3 % too large",
+        lambda x: F.softmax(with_gradient(x, one_row_larger), 0), partial(F.softmax, dim=0),
+        lambda: [normal(4096, 48, scale=3.0, dtype=BRAIN)],
+        ((steps, "scaled", lambda errors, samples, values, unit: [errors, *samples]),),
+        "error", "pass", api="Functional.softmax", backward=True, place="other",
     ),
     Clause(
         "either reading", "gradient of bfloat16 cross_entropy with label_smoothing 0.1, torch's own kernel",

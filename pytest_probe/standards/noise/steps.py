@@ -45,10 +45,6 @@ DRAWN = 4
 MANY_DRAWN, ROOM = 16, 1.25
 # The same, compared with one result.
 ROOM_OF_ONE = 1.5
-# The share of the RMS scale that each element is granted: a sum that is composed otherwise rounds small elements too.
-SHARE = 2.0**-6
-# One rounding, in ulps: its standard deviation.
-ROUNDING = 12.0**-0.5
 # A device may err so many times as much as the CPU's own kernel.
 CPU_LARGEST, CPU_RMS = 2.0, 1.5
 # A CPU result with a larger ratio has lost its digits: it excuses errors where it errs itself. Both err alike in an
@@ -200,7 +196,10 @@ def _unlike_runs(comparison: Comparison, samples: Sequence[AnyArray], count: int
     with np.errstate(invalid="ignore"):
         error = np.abs(wide - rounded)
         rest = min((np.abs(wide - run) for run in exact), key=lambda left: np.count_nonzero(left > NEAR * error))
-        far = rest > FARTHEST * _scale(comparison, samples)
+        usable = np.isfinite(comparison.expected) & np.isfinite(rest)
+        others = [_error(comparison, sample, usable) for sample in samples]
+        off, *_ = scaled(np.where(usable, rest, 0.0), others, comparison.expected, _ulps(comparison))
+        far = off > FARTHEST
     found = np.count_nonzero(error > 0)
     near = np.count_nonzero((error > 0) & (rest <= NEAR * error))
     if near < MOST * found:
@@ -364,24 +363,10 @@ def _error(comparison: Comparison, run: AnyArray, usable: BoolArray) -> AnyArray
     return np.where(usable & np.isfinite(error), error, 0.0)
 
 
-def _scale(comparison: Comparison, samples: Sequence[AnyArray]) -> AnyArray:
-    """A, from samples, and one rounding at least."""
-    spread = stages.pooled_spread(comparison, stages.run_spread(comparison, list(samples)))
-    allowed = allowed_scale.scale(
-        comparison.expected, spread, dtype=comparison.precision, roundoff=comparison.roundoff, floor=SHARE
-    )
-    return np.maximum(allowed, ROUNDING * _ulps(comparison))
-
-
 def _ulps(comparison: Comparison) -> AnyArray:
     """Of the reference; 1 where it is no number."""
     found = ulp(comparison.expected, comparison.precision)
     return np.where(np.isfinite(found), found, 1.0)
-
-
-def _divided(errors: AnyArray, scale: AnyArray) -> AnyArray:
-    with np.errstate(invalid="ignore"):
-        return np.where(errors == 0, 0.0, errors / scale)
 
 
 def noise_of_cpu_result(comparison: Comparison, stage: Stage) -> Noise | None:
@@ -428,8 +413,12 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
     usable = np.isfinite(comparison.expected) & np.isfinite(wide)
     scale = stages.scale_of(comparison, stage.spread)
     samples = [theirs, *(_less_jumps(comparison, stage, run) for run in comparison.evidence.narrow_steps(DRAWN))]
-    errors = [_divided(_error(comparison, run, usable), scale) for run in (wide, *samples)]
-    if unlike_rounding(errors[0], errors[1:], comparison.expected) or far_from_steps(comparison, samples):
+    errors = [_error(comparison, run, usable) for run in (wide, *samples)]
+    if len(samples) > 1:
+        own, *others = scaled(errors[0], errors[1:], comparison.expected, _ulps(comparison))
+    else:
+        own, *others = (np.where(usable, error / scale, 0.0) for error in errors)
+    if unlike_rounding(own, others, comparison.expected) or far_from_steps(comparison, samples):
         return None
     if may_round_between(comparison) and too_few_rounded(comparison, samples):
         return None
