@@ -72,7 +72,7 @@ def outside_ci() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def environment() -> Iterator[None]:
-    """A capture says its folder and its rank to the processes that are started later: they are the test's alone."""
+    """A capture sets variables for the processes that are started later. Each test leaves them as they were."""
     before = dict(os.environ)
     yield
     for name in os.environ.keys() - before.keys():

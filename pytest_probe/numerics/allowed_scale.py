@@ -1,8 +1,8 @@
 """A, the allowed scale of each element: what perturbed runs and the roundoff explain.
 
-A = max(S, u |R|, c RMS(S), half the smallest number): S is the element's largest distance from the float64 reference R
-in K perturbed runs, u the roundoff of the kernel's arithmetic, c = FLOOR, or 0 element by element. R, S and A have the
-output's shape."""
+A = max(S, u |R|, c RMS(S), half the smallest subnormal, at most 2^-127): S is the element's largest distance from the
+float64 reference R in K perturbed runs, u the roundoff of the kernel's arithmetic, c = FLOOR, or 0 element by element.
+R, S and A have the output's shape."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def scale(
     still: float = math.inf,
     weights: AnyArray | None = None,
 ) -> AnyArray:
-    """A, the allowed scale of each element: max(S, u_c |R|, c RMS(S), half the smallest number); NaN where R is.
+    """A, the allowed scale of each element: max(S, u_c |R|, c RMS(S), `least_allowed`); NaN where R is.
 
     floor: c; still: what elements are granted that are zero in the reference and in every run, as what a mask hides, in
     units of the reference's RMS; inf: c, as all others. weights: how many elements of a whole each stands for.
@@ -196,7 +196,8 @@ def share_of(
 
 
 def least_allowed(form: FloatFormat) -> float:
-    """What every element is granted: half the smallest number, that of float32 where kernels compute in float32."""
+    """What every element is granted: half the smallest subnormal, but at most half of float32's smallest normal number.
+    Kernels compute float16, and what is narrower, in float32."""
     least = min(form.smallest, SMALLEST_FLOAT32)
     return least / 2 or least or TINY  # nothing is half of float64's, which may itself be flushed
 

@@ -9,14 +9,14 @@ import numpy as np
 
 from pytest_probe.numerics.dtypes import AnyArray
 
-# One term after another; in two accumulators, in the four or eight lanes of a vector register, or in the 32 threads of
-# a warp, which are added at the end; in one part for each thread; or pairwise, the most accurate order of a kernel.
+# One term after another. In lanes, each with a sum of its own: two accumulators, the four or eight numbers of a vector
+# register, the 32 threads of a warp. In one part for each thread. Pairwise, the most accurate order of a kernel.
 Order: TypeAlias = Literal["sequence", "two_lanes", "four_lanes", "lanes", "warp", "threads", "pairs"]
 ORDERS: tuple[Order, ...] = ("sequence", "two_lanes", "four_lanes", "lanes", "warp", "threads", "pairs")
 Sum: TypeAlias = Callable[[AnyArray], AnyArray]
 
-# float32 numbers in a vector register of 128 bits; in one of 256, for which torch writes its CPU kernels, also for
-# wider processors; and in a warp. And the least number of terms of a thread.
+# Accumulators; float32 numbers in a vector register of 128 bits; in one of 256, for which torch writes its CPU kernels,
+# also for wider processors; and in a warp. And the least number of terms of a thread.
 LANES: dict[Order, int] = {"two_lanes": 2, "four_lanes": 4, "lanes": 8, "warp": 32}
 GRAIN = 32768
 # Partial sums in memory at a time.

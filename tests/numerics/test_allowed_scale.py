@@ -132,7 +132,8 @@ def test_scale_is_a_roundoff_of_the_reference_without_runs() -> None:
 def test_scale_does_not_fall_below_half_the_smallest_number() -> None:
     """A kernel computes float16 numbers in float32, and rounds once."""
     assert scale([0.0]).tolist() == [2.0**-150]
-    assert scale([0.0], dtype="float16").tolist() == [2.0**-127]
+    assert scale([0.0], dtype="bfloat16").tolist() == [2.0**-134]
+    assert scale([0.0], dtype="float16").tolist() == scale([0.0], dtype="float8_e5m2").tolist() == [2.0**-127]
     assert scale([0.0], dtype="float64").tolist() == [2.0**-1074]
 
 

@@ -72,23 +72,6 @@ def added_in_order(comparison: Comparison, noise: Noise, limits: Limits, scale: 
     return None
 
 
-def lost_on_cpu(comparison: Comparison, scale: AnyArray) -> AnyArray:
-    """What the CPU's kernels in float32 are off by where they err as a sum in a known order does, in sums of more than
-    1,024 terms; 0 elsewhere."""
-    single = comparison.evidence.single() if _is_long_sum(comparison) else None
-    if single is None:
-        return np.zeros(scale.shape)
-    found: BoolArray = np.zeros(scale.shape, dtype=bool)
-    with np.errstate(invalid="ignore"):  # of equal infinities
-        error = single - comparison.expected
-    far = _is_far(error, scale)
-    for order in ("sequence", *OF_CPU):
-        alike = _alike(comparison, order, error) if (far & ~found).any() else None
-        if alike is not None:
-            found |= far & alike
-    return np.where(found, error, 0.0)
-
-
 def drifted(comparison: Comparison, runs: Sequence[AnyArray], scale: AnyArray) -> BoolArray:
     """Where the CPU's kernels in float32, which gave the runs, err no more than a sum of more than 1,024 terms does
     that is added one after another: how they add explains their error, and another device need not add so.
@@ -100,20 +83,24 @@ def drifted(comparison: Comparison, runs: Sequence[AnyArray], scale: AnyArray) -
         return found
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.max([np.abs(run - comparison.expected) for run in runs], axis=0)
-    far = _is_far(error, scale)
-    added = comparison.evidence.added("sequence") if far.any() else None
-    if added is None:
-        return found
-    with np.errstate(invalid="ignore", over="ignore"):
+        far = np.isfinite(error) & (error > DRIFT * scale)
+        added = comparison.evidence.added("sequence") if far.any() else None
+        if added is None:
+            return found
         return np.asarray(far & (error <= (1 + SHARE) * np.abs(added - comparison.expected)))
+
+
+def lost_on_cpu(comparison: Comparison, scale: AnyArray) -> AnyArray:
+    """What the CPU's kernels in float32 are off by there; 0 elsewhere."""
+    single = comparison.evidence.single() if _is_long_sum(comparison) else None
+    if single is None:
+        return np.zeros(scale.shape)
+    with np.errstate(invalid="ignore"):  # of equal infinities
+        return np.where(drifted(comparison, [single], scale), single - comparison.expected, 0.0)
 
 
 def _is_long_sum(comparison: Comparison) -> bool:
     return _may_be_sum(comparison) and summed_terms(comparison).count > noise_limits.FAN_IN_START
-
-
-def _is_far(error: AnyArray, scale: AnyArray) -> BoolArray:
-    return np.asarray(np.isfinite(error) & (np.abs(error) > DRIFT * scale))
 
 
 def _may_be_sum(comparison: Comparison) -> bool:
