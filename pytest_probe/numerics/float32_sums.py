@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from pytest_probe.numerics.dtypes import AnyArray
 # One term after another. In lanes, each with a sum of its own: two accumulators, the four or eight numbers of a vector
 # register, the 32 threads of a warp. In one part for each thread. Pairwise, the most accurate order of a kernel.
 Order: TypeAlias = Literal["sequence", "two_lanes", "four_lanes", "lanes", "warp", "threads", "pairs"]
-ORDERS: tuple[Order, ...] = ("sequence", "two_lanes", "four_lanes", "lanes", "warp", "threads", "pairs")
+ORDERS: tuple[Order, ...] = get_args(Order)
 Sum: TypeAlias = Callable[[AnyArray], AnyArray]
 
 # Accumulators; float32 numbers in a vector register of 128 bits; in one of 256, for which torch writes its CPU kernels,

@@ -129,7 +129,7 @@ def test_scale_is_a_roundoff_of_the_reference_without_runs() -> None:
     assert scale([1.0, -2.0]).tolist() == [U, 2 * U]
 
 
-def test_scale_does_not_fall_below_half_the_smallest_number() -> None:
+def test_scale_does_not_fall_below_what_every_element_is_granted() -> None:
     """A kernel computes float16 numbers in float32, and rounds once."""
     assert scale([0.0]).tolist() == [2.0**-150]
     assert scale([0.0], dtype="bfloat16").tolist() == [2.0**-134]

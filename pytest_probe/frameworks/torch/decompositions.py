@@ -224,20 +224,21 @@ def _gelu_backward(grad: torch.Tensor, x: torch.Tensor, approximate: str = "none
 
 
 def _mse_loss_backward(grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, reduction: int) -> torch.Tensor:
-    return _share(x, 2.0, reduction) * (x - target) * grad
+    return _norm(x, 2.0, reduction) * (x - target) * grad
 
 
 def _huber_loss_backward(
     grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, reduction: int, delta: float
 ) -> torch.Tensor:
-    away, share, border = x - target, _share(x, 1.0, reduction) * grad, x.new_full((), delta)
-    beyond = share * border
-    return torch.where(away < -border, -beyond, torch.where(away > border, beyond, share * away))
+    """The norm is multiplied by the incoming gradient first, as in torch's vectorised kernel."""
+    away, normed, border = x - target, _norm(x, 1.0, reduction) * grad, x.new_full((), delta)
+    beyond = normed * border
+    return torch.where(away < -border, -beyond, torch.where(away > border, beyond, normed * away))
 
 
-def _share(x: torch.Tensor, factor: float, reduction: int) -> torch.Tensor:
+def _norm(x: torch.Tensor, factor: float, reduction: int) -> torch.Tensor:
     """The factor of a loss's gradient, divided by N for a mean of N elements. The kernels round it to the dtype of x,
-    where it may be a subnormal: here it is a tensor, which a step rounds."""
+    where it may be a subnormal. A step rounds tensors alone, so this is one, with shape ()."""
     return x.new_full((), factor / x.numel() if reduction == 1 else factor)
 
 

@@ -91,7 +91,7 @@ def drifted(comparison: Comparison, runs: Sequence[AnyArray], scale: AnyArray) -
 
 
 def lost_on_cpu(comparison: Comparison, scale: AnyArray) -> AnyArray:
-    """What the CPU's kernels in float32 are off by there; 0 elsewhere."""
+    """What the CPU's kernels in float32 are off by in the elements that `drifted` finds; 0 elsewhere."""
     single = comparison.evidence.single() if _is_long_sum(comparison) else None
     if single is None:
         return np.zeros(scale.shape)

@@ -398,7 +398,8 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
     alike = np.where(number, (np.isinf(theirs) & (theirs == wide)) | _lost_in_steps(comparison, theirs), same)
     # What it has in place of an infinity says nothing about numbers.
     # Nor does what it loses by adding one term after another, which may be far less than what it rounds to 16 bit.
-    lost = added_in_order.lost_on_cpu(comparison, stages.scale_of(comparison, stage.spread))
+    scale = stages.scale_of(comparison, stage.spread)
+    lost = added_in_order.lost_on_cpu(comparison, scale)
     theirs = np.where(number & np.isfinite(theirs), theirs - lost, comparison.expected)
     ours = stages.noise_beside(comparison, stage, np.where(alike, comparison.expected, wide))
     if ours.within(stage.limits):
@@ -411,10 +412,9 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
         if np.count_nonzero(above & (seen.ratios < BELOW * ours.ratios)) > ALONE * np.count_nonzero(above):
             return None
     usable = np.isfinite(comparison.expected) & np.isfinite(wide)
-    scale = stages.scale_of(comparison, stage.spread)
     samples = [theirs, *(_less_jumps(comparison, stage, run) for run in comparison.evidence.narrow_steps(DRAWN))]
     errors = [_error(comparison, run, usable) for run in (wide, *samples)]
-    if len(samples) > 1:
+    if len(samples) > 1:  # one sample does not show how an element scatters
         own, *others = scaled(errors[0], errors[1:], comparison.expected, _ulps(comparison))
     else:
         own, *others = (np.where(usable, error / scale, 0.0) for error in errors)

@@ -81,6 +81,12 @@ def test_torchs_own_is_granted_its_rounding_on_its_cpu_alone(dtype: str, name: s
     assert ("explained by" in elsewhere.reason) is moved
 
 
+def with_one_larger(values: torch.Tensor) -> torch.Tensor:
+    found = values.clone()
+    found.view(-1)[found.abs().argmax()] *= 1.1
+    return found
+
+
 @pytest.mark.parametrize("device", ["cpu", "other"])
 @pytest.mark.parametrize("name", ["xlogy", "entr", "huber_loss"])
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -92,18 +98,10 @@ def test_a_function_in_its_place_that_is_wrong_is_an_error(dtype: str, name: str
         return call.function(*args, **kwargs) * 1.05
 
     def one_off(*args: Any, **kwargs: Any) -> Any:
-        found = call.function(*args, **kwargs)
-        found.view(-1)[found.abs().argmax()] *= 1.1
-        return found
+        return with_one_larger(call.function(*args, **kwargs))
 
     for wrong in (scaled, one_off):
         assert verdicts(wrong, call, device, backward=False)[0].verdict == "error"
-
-
-def one_more(gradient: torch.Tensor) -> torch.Tensor:
-    found = gradient.clone()
-    found.view(-1)[found.abs().argmax()] *= 1.1
-    return found
 
 
 @pytest.mark.parametrize("device", ["cpu", "other"])
@@ -120,7 +118,7 @@ def test_a_mean_of_many_has_a_rounded_factor(name: str, kwargs: dict[str, float]
         return [output.verdict for each in found for output in each.outputs]
 
     assert changed(lambda gradient: gradient) == ["pass"] * 3
-    for wrong in (lambda gradient: gradient * 1.1, one_more):
+    for wrong in (lambda gradient: gradient * 1.1, with_one_larger):
         assert changed(wrong) == ["pass", "error", "pass"]
 
 
