@@ -22,7 +22,7 @@ from pytest_probe.inputs.draws import RandomStreams
 from pytest_probe.model.device_arrays import DeviceArray
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Way
-from pytest_probe.numerics.allowed_scale import FLOOR, TINY, root_mean_square
+from pytest_probe.numerics.allowed_scale import RMS_SHARE, TINY, root_mean_square
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, widen
 from pytest_probe.standards.tables import classes_of
 from pytest_probe.user_errors import no_reference
@@ -126,5 +126,5 @@ def _within(found: AnyArray | DeviceArray, wanted: AnyArray, moved: AnyArray | N
     reach = np.zeros_like(size) if moved is None else np.abs(moved[finite] - wanted)
     allowed = TIMES * reach + ROUNDED * size + TINY
     if sums or (moved is not None and not reach.any()):
-        allowed += FLOOR * root_mean_square(reach[np.isfinite(reach)]) + ROUNDED * root_mean_square(size)
+        allowed += RMS_SHARE * root_mean_square(reach[np.isfinite(reach)]) + ROUNDED * root_mean_square(size)
     return bool((np.abs(found - wanted) <= allowed).all())

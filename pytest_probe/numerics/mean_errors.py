@@ -33,7 +33,7 @@ def scatters(errors: AnyArray) -> bool:
     usual = root_mean_square(scatter)
     if root_mean_square(common) > COMMON_RMS * usual:
         return False
-    return bool((common <= COMMON_LARGEST * np.maximum(scatter, allowed_scale.FLOOR * usual)).all())
+    return bool((common <= COMMON_LARGEST * np.maximum(scatter, allowed_scale.RMS_SHARE * usual)).all())
 
 
 class Bias(Struct, frozen=True):

@@ -45,25 +45,25 @@ def measure_noise(
     *,
     dtype: npt.DTypeLike,
     roundoff: float,
-    floor: float,
+    share: float,
     still: float = math.inf,
     weights: AnyArray | None = None,
 ) -> Noise:
     """Noise ratios of an output.
 
     actual: what the device gave. expected: the float64 (complex128) reference R, same shape. spread: S, or None for
-    none. dtype: in whose half ulp the output may be rounded. roundoff: u_c of the arithmetic inside. floor: c;
+    none. dtype: in whose half ulp the output may be rounded. roundoff: u_c of the arithmetic inside. share,
     still and weights as of `scale`.
     Ratio = max(0, |actual - R| - ulp(R) / 2) / A; inf where R is an infinity or NaN and actual is another value, unless
     a run has such a one as well.
     """
-    share = allowed_scale.share_of(expected, spread, floor, still, weights)
+    parts = allowed_scale.share_of(expected, share, still, weights)
 
     def ratios_of(actual: AnyArray, expected: AnyArray, size: AnyArray | None = None) -> AnyArray:
         wide = _settled(actual, expected, dtype)
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             error = _excess(wide, expected, dtype)
-            ratios = error / allowed_scale.allowed_by(expected, size, share, dtype=dtype, roundoff=roundoff)
+            ratios = error / allowed_scale.allowed_by(expected, size, parts, dtype=dtype, roundoff=roundoff)
         lost, number = np.isnan(wide), np.isfinite(expected)
         if number.all() and not lost.any():
             return np.asarray(ratios)

@@ -121,8 +121,8 @@ def test_pooled_leaves_a_single_element_alone() -> None:
     assert allowed_scale.pooled(one, np.zeros(1), np.ones(1)) is one
 
 
-def scale(expected: Any, spread: Spread | None = None, dtype: Any = "float32", floor: float = 0.5) -> AnyArray:
-    return allowed_scale.scale(np.asarray(expected), spread, dtype=dtype, roundoff=U, floor=floor)
+def scale(expected: Any, spread: Spread | None = None, dtype: Any = "float32", share: float = 0.0) -> AnyArray:
+    return allowed_scale.scale(np.asarray(expected), spread, dtype=dtype, roundoff=U, share=share)
 
 
 def test_scale_is_a_roundoff_of_the_reference_without_runs() -> None:
@@ -137,9 +137,14 @@ def test_scale_does_not_fall_below_what_every_element_is_granted() -> None:
     assert scale([0.0], dtype="float64").tolist() == [2.0**-1074]
 
 
-def test_scale_takes_the_spread_and_half_its_root_mean_square() -> None:
-    assert scale([0.0, 0.0, 0.0, 0.0], spread_of(0.0, 0.0, 0.0, 4.0)).tolist() == [1.0, 1.0, 1.0, 4.0]
-    assert scale([0.0, 0.0], spread_of(0.0, 4.0), floor=0.0).tolist() == [2.0**-150, 4.0]
+def test_scale_takes_the_spread_and_the_share_of_all() -> None:
+    assert scale([0.0, 0.0, 0.0, 0.0], spread_of(0.0, 0.0, 0.0, 4.0), share=1.0).tolist() == [1.0, 1.0, 1.0, 4.0]
+    assert scale([0.0, 0.0], spread_of(0.0, 4.0)).tolist() == [2.0**-150, 4.0]
+
+
+def test_an_eighth_of_the_median_of_what_moves_is_granted() -> None:
+    assert allowed_scale.median_share(spread_of(0.0, 8.0, 0.0, 16.0, 800.0)) == 2.0
+    assert allowed_scale.median_share(spread_of(0.0, 0.0)) == 0.0
 
 
 def test_scale_is_bounded_where_the_reference_overflows() -> None:

@@ -85,7 +85,7 @@ def test_noise_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch, values: Any
         with np.errstate(all="ignore"):
             spread = allowed_scale.spread_of(runs, values, dtype)
             noise = noise_ratio.measure_noise(
-                actual, values, spread, dtype=dtype, roundoff=2.0**-24, floor=0.5, still=still
+                actual, values, spread, dtype=dtype, roundoff=2.0**-24, share=2.0**-25, still=still
             )
         assert spread is not None
         found.append((spread.size.tobytes(), noise.ratios.tobytes(), repr(noise)))

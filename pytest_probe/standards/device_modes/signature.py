@@ -98,7 +98,13 @@ def _scaled(comparison: Comparison, samples: Sequence[AnyArray]) -> list[AnyArra
     # A, from the largest errors of samples.
     expected, dtype, roundoff = parts(comparison.expected), comparison.precision, comparison.roundoff
     own, others = (
-        allowed_scale.scale(expected, Spread.of(size), dtype=dtype, roundoff=roundoff, floor=_SHARED)
+        allowed_scale.scale(
+            expected,
+            Spread.of(size),
+            dtype=dtype,
+            roundoff=roundoff,
+            share=_SHARED * allowed_scale.root_mean_square(size),
+        )
         for size in (first, second)
     )
     return [errors[0] / own, *(each / np.where(np.abs(each) < first, own, others) for each in errors[1:])]

@@ -156,7 +156,7 @@ def with_grant(comparison: Comparison, verdict: OutputVerdict) -> OutputVerdict:
     sizes = np.maximum(finite, root_mean_square(finite))
     # What each element is off by beyond its last rounding, in ulps and as a share; inf where it overflows.
     both = [Spread.of(unit) for unit in (ulp(sizes, comparison.precision), sizes)]
-    beyond = [noise_of(comparison, each, floor=0.0).ratios for each in both]
+    beyond = [noise_of(comparison, each, share=0.0).ratios for each in both]
     whole = np.isfinite(widen(comparison.actual))
     units, shares = (np.where(whole | (ratios == 0), ratios, np.inf) for ratios in beyond)
     # An overflow of a few elements is said already, and has no size.

@@ -67,15 +67,6 @@ class Stage(Struct, frozen=True):
         return ", ".join(parts)
 
 
-class Measured(Struct, frozen=True):
-    """What was measured of an output, whatever its limits are, by the K of its float64 runs: the stages, and the noise
-    without c RMS(S) (the share of the RMS scale that each element is granted), of which only the largest and the RMS
-    are kept."""
-
-    stages: dict[int, Stage] = field(default_factory=dict)
-    without_floor: dict[int, Noise] = field(default_factory=dict)
-
-
 class Ruling(Struct, frozen=True):
     """What becomes of an output, by what stage, and by which row of the table; "" where none explains it.
 
@@ -92,14 +83,15 @@ class Ruling(Struct, frozen=True):
 class Examined(Struct):
     """An output on its way through the table.
 
-    again judges another comparison by the same rows but the last ones. limits are those of the rule. While it is open:
-    runs are those that were made, spread is theirs, stages are those that did not explain it, and by_unstable those
-    that did by unstable elements alone. Then: stage is what it was judged by at last, trouble_words says what is wrong,
-    and why_not why rounding at some places does not explain it.
+    known are the stages of its float64 runs by K, whatever their limits are. again judges another comparison by the
+    same rows but the last ones. limits are those of the rule. While it is open: runs are those that were made, spread
+    is theirs, stages are those that did not explain it, and by_unstable those that did by unstable elements alone.
+    Then: stage is what it was judged by at last, trouble_words says what is wrong, and why_not why rounding at some
+    places does not explain it.
     """
 
     comparison: Comparison
-    known: Measured
+    known: dict[int, Stage]
     again: Callable[[Comparison], Ruling]
     limits: Limits
     trouble: Trouble = "open"

@@ -20,17 +20,15 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics import allowed_scale, noise_limits, noise_ratio
-from pytest_probe.numerics.allowed_scale import Spread
 from pytest_probe.numerics.dtypes import round_to, widen
 from pytest_probe.numerics.noise_limits import Limits
 from pytest_probe.numerics.noise_ratio import Noise
 from pytest_probe.standards.noise import stages, steps
-from pytest_probe.standards.noise.edges import is_smooth, unstable
+from pytest_probe.standards.noise.edges import unstable
 from pytest_probe.standards.noise.explanation import (
     STAGES,
     Examined,
     Explained,
-    Measured,
     Stage,
     by_framework,
     elsewhere,
@@ -62,7 +60,7 @@ def _of_float64(output: Examined, k: int) -> Stage | None:
     output.runs = comparison.evidence.perturbed(k)
     if k and len(output.runs) == before:
         return None
-    known = output.known.stages.get(k)
+    known = output.known.get(k)
     if known is not None:
         output.spread = known.spread
         return stages.limited(comparison, known, output.limits)
@@ -70,7 +68,7 @@ def _of_float64(output: Examined, k: int) -> Stage | None:
     stage = stages.measured_stage(comparison, output.spread, output.limits, len(output.runs), "float64")
     # The spread of a factory is its own.
     if stage.spread is output.spread:
-        output.known.stages[k] = stage
+        output.known[k] = stage
     return stage
 
 
@@ -178,24 +176,21 @@ def _if_within(output: Examined, stage: Stage) -> Explained | None:
     output.stages.append(stage)
     if not stage.within_limits:
         return None
-    others = _without_unstable(output.comparison, stage, output.known)
+    others = _without_unstable(output.comparison, stage)
     if others is None:
         return Explained(stage)
     output.by_unstable.append(others)
     return None
 
 
-def _without_unstable(comparison: Comparison, stage: Stage, known: Measured) -> Stage | None:
+def _without_unstable(comparison: Comparison, stage: Stage) -> Stage | None:
     """The stage where unstable elements grant the others nothing; None where that leaves it within its limits."""
-    spread, floor = stage.spread, stages.floor_of(comparison)
-    if spread is None or not floor:
+    spread = stage.spread
+    if spread is None or not stages.shares_rms(comparison):
         return None
     moved = replace(comparison, expected=stage.center)
-    # It passes without c RMS(S), so that no unstable element granted anything.
-    if _without_floor(moved, stage, spread, known).within(stage.limits):
-        return None
-    # Without a choice no element moves farther in such runs than all do.
-    if stage.source == "float64" and is_smooth(comparison):
+    # It passes without a share of RMS(S), so that no unstable element granted anything.
+    if stages.noise_of(moved, spread, share=0.0).within(stage.limits):
         return None
     jumps = unstable(comparison, spread)
     if jumps is None or not jumps.any():
@@ -205,16 +200,6 @@ def _without_unstable(comparison: Comparison, stage: Stage, known: Measured) -> 
     found = noise_ratio.noise_of_ratios(ratios, comparison.expected, stage.noise.undecided, comparison.weights)
     far = np.where(jumps, spread.size, 0.0)
     return None if found.within(stage.limits) else replace(stage, noise=found, unstable=far)
-
-
-def _without_floor(moved: Comparison, stage: Stage, spread: Spread, known: Measured) -> Noise:
-    """The noise of a stage without c RMS(S), as far as limits ask for it."""
-    if stage.source != "float64":
-        return stages.noise_of(moved, spread, floor=0.0)
-    if stage.k not in known.without_floor:
-        found = stages.noise_of(moved, spread, floor=0.0)
-        known.without_floor[stage.k] = replace(found, ratios=np.empty(0))
-    return known.without_floor[stage.k]
 
 
 def far_by_one_run(output: Examined) -> Stage | None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics import allowed_scale, noise_limits, noise_ratio
 from pytest_probe.numerics.allowed_scale import Spread
-from pytest_probe.numerics.dtypes import WIDE_DTYPES, AnyArray, widen
+from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, WIDE_DTYPES, AnyArray, widen
 from pytest_probe.numerics.noise_limits import Limits
 from pytest_probe.numerics.noise_ratio import Noise
 from pytest_probe.numerics.statistics import design_effect
@@ -271,14 +271,15 @@ def limits_of(comparison: Comparison, *, equal_terms: bool = False) -> Limits:
     )
 
 
-def noise_of(comparison: Comparison, spread: Spread | None, floor: float | None = None) -> Noise:
+def noise_of(comparison: Comparison, spread: Spread | None, share: float | None = None) -> Noise:
+    """share: what every element is granted of the scatter of all; None: what the rule grants."""
     return noise_ratio.measure_noise(
         comparison.actual,
         comparison.expected,
         spread,
         dtype=comparison.precision,
         roundoff=comparison.roundoff,
-        floor=floor_of(comparison) if floor is None else floor,
+        share=share_of(comparison, spread) if share is None else share,
         still=still_of(comparison),
         weights=comparison.weights,
     )
@@ -297,7 +298,7 @@ def scale_of(comparison: Comparison, spread: Spread | None) -> AnyArray:
             spread,
             dtype=comparison.precision,
             roundoff=comparison.roundoff,
-            floor=floor_of(comparison),
+            share=share_of(comparison, spread),
             still=still_of(comparison),
             weights=comparison.weights,
         )
@@ -310,6 +311,22 @@ def still_of(comparison: Comparison) -> float:
     return math.inf if spreads else FLOOR_OF_UNMOVED * comparison.roundoff
 
 
-def floor_of(comparison: Comparison) -> float:
-    """c, the share of RMS(S) that every element is granted."""
-    return 0.0 if comparison.elementwise else allowed_scale.FLOOR
+def share_of(comparison: Comparison, spread: Spread | None) -> float:
+    """What every element is granted of the scatter of all."""
+    if spread is None or comparison.elementwise:
+        return 0.0
+    if shares_rms(comparison):
+        return allowed_scale.RMS_SHARE * allowed_scale.root_mean_square(spread.size, comparison.weights)
+    # A kernel may flush subnormal numbers of float32 inside, as exponentials before they are divided by their sum.
+    sizes = np.abs(comparison.expected)
+    typical = comparison.roundoff * allowed_scale.root_mean_square(sizes[np.isfinite(sizes)])
+    return max(allowed_scale.median_share(spread), min(SMALLEST_FLOAT32 / 2, typical))
+
+
+def shares_rms(comparison: Comparison) -> bool:
+    """Is every element granted a share of RMS(S)? A convolution by tiles, or by Fourier transforms, spreads its
+    rounding over all elements; and what may choose may choose elsewhere."""
+    if comparison.elementwise:
+        return False
+    spreads = comparison.classes & {"terms_of_kernel", "terms_of_transposed_kernel"}
+    return bool(spreads) or "smooth" not in comparison.classes

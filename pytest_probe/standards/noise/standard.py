@@ -19,7 +19,7 @@ from pytest_probe.numerics.error_plots import histogram
 from pytest_probe.standards.exact import Exact, elements
 from pytest_probe.standards.noise import bias, edges, scales, stages
 from pytest_probe.standards.noise.detects import detects_of, with_grant
-from pytest_probe.standards.noise.explanation import Examined, Measured, Ruling, Stage, first
+from pytest_probe.standards.noise.explanation import Examined, Ruling, Stage, first
 from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, EQUAL_TERMS
 from pytest_probe.standards.noise.summed_terms import of_few_terms, summed_terms
 from pytest_probe.standards.noise.table import OTHERWISE, ROUNDING, SCALES
@@ -44,7 +44,7 @@ class NoiseStandard:
 
 def ruled(comparison: Comparison) -> Ruling:
     """What the first row of the table says that explains the output; an error where none does."""
-    known = Measured()
+    known: dict[int, Stage] = {}
     output = _examined(comparison, known)
     ruling = _by_rounding(output)
     if ruling.outcome != "error" and summed_terms(comparison).assumed:
@@ -58,12 +58,12 @@ def ruled(comparison: Comparison) -> Ruling:
     return ruling
 
 
-def _examined(comparison: Comparison, known: Measured) -> Examined:
+def _examined(comparison: Comparison, known: dict[int, Stage]) -> Examined:
     return Examined(comparison, known, _again, stages.limits_of(comparison))
 
 
 def _again(comparison: Comparison) -> Ruling:
-    return _by_rounding(_examined(comparison, Measured()))
+    return _by_rounding(_examined(comparison, {}))
 
 
 def _by_rounding(output: Examined) -> Ruling:
@@ -105,7 +105,7 @@ def _by_scales(output: Examined) -> Ruling:
 
 def decide(comparison: Comparison) -> Stage:
     """The stage that an output is judged by, of those that grow its allowed scale."""
-    return _by_scales(_examined(comparison, Measured())).stage
+    return _by_scales(_examined(comparison, {})).stage
 
 
 def decided(comparison: Comparison, verdict: OutputVerdict) -> Stage:

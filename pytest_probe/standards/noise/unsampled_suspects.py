@@ -43,8 +43,8 @@ class UnsampledSuspects(Struct, frozen=True):
     @classmethod
     def of(cls, drawn: Comparison, stage: Stage) -> UnsampledSuspects:
         limit = min(stage.limits.largest, stages.limits_of(of_few_terms(drawn)).largest)
-        size = None if stage.spread is None else stage.spread.size
-        least = 0.0 if size is None else stages.floor_of(drawn) * allowed_scale.root_mean_square(size)
+        size = None if stage.spread is None or drawn.elementwise else stage.spread.size
+        least = 0.0 if size is None else allowed_scale.RMS_SHARE * allowed_scale.root_mean_square(size)
         if stage.source != stages.BETWEEN_STEPS and stage.within_limits:
             return cls(drawn, limit, least)
         off = _steps_off(drawn, least)
@@ -70,7 +70,7 @@ class UnsampledSuspects(Struct, frozen=True):
         if found is None:
             part = replace(self.comparison, actual=actual, expected=expected)
             everywhere = Spread.of(np.full(expected.shape, self.least)) if self.least else None
-            ratios = stages.noise_of(part, everywhere, floor=0.0).ratios
+            ratios = stages.noise_of(part, everywhere, share=0.0).ratios
             found = np.asarray(~(ratios <= self.limit) | ((expected == 0) & (ratios > 0)))
         if self.farthest is not None and found.any():
             off = _steps_off(replace(self.comparison, actual=actual, expected=expected), self.least)

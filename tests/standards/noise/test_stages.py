@@ -46,6 +46,32 @@ def test_scatter_of_other_elements_is_a_floor_but_for_elementwise_apis() -> None
     assert by_noise(off(60), ONES, api="Torch.exp", runs=runs).verdict == "error"
 
 
+def test_a_smooth_function_grants_small_elements_no_share_of_large_ones() -> None:
+    wanted = np.where(np.arange(100) < 90, 2.0**-20, 1.0)
+    runs = {"perturbed": [wanted * (1 + 8 * ULP)] * 4, "float32_steps": [wanted] * 4}
+    for share, verdict in ((500 * ULP, "pass"), (600 * ULP, "error")):
+        wrong = wanted * (1 + share * (np.arange(100) == 60))
+        assert by_noise(wrong, wanted, api="Functional.softmax", runs=runs).verdict == verdict
+        assert by_noise(wrong, wanted, api="Torch.std", runs=runs).verdict == "pass"
+
+
+def test_a_smooth_function_grants_each_element_8_medians() -> None:
+    wanted = np.where(np.arange(100) == 60, 2.0**-40, 1.0)
+    runs = {"perturbed": [wanted * (1 + 8 * ULP)] * 4, "float32_steps": [wanted] * 4}
+    for medians, verdict in ((7.9, "pass"), (8.1, "error")):
+        wrong = wanted + medians * 8 * ULP * (np.arange(100) == 60)
+        assert by_noise(wrong, wanted, api="Functional.softmax", runs=runs).verdict == verdict
+
+
+def test_a_smooth_function_may_flush_subnormal_numbers_of_float32_inside() -> None:
+    for small, verdict in ((2.0**-126, "pass"), (2.0**-119, "error")):
+        wanted = np.where(np.arange(100) < 90, small, 1.0)
+        wrong = np.where(np.arange(100) == 60, 0.0, wanted)
+        runs = {"perturbed": [wanted] * 4, "float32_steps": [wanted] * 4}
+        assert by_noise(wrong, wanted, api="Functional.softmax", runs=runs).verdict == verdict
+        assert by_noise(wrong, wanted, api="Torch.exp", runs=runs).verdict == "error"
+
+
 def test_limits_grow_with_the_terms_of_an_element() -> None:
     found = by_noise(off(60), ONES, terms=4096)
     assert (found.verdict, found.metrics["noise_ratio_limit"]) == ("pass", 128.0)
