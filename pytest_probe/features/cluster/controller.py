@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from pytest_probe.check.cost import dealt
 from pytest_probe.errors import DumpError, ProbeError
 from pytest_probe.features.cluster.shard import Start, content_of
-from pytest_probe.model.dump import Dump
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.order import costs_of, sharing_runs
 from pytest_probe.plugin.report_results import carried
@@ -194,7 +193,7 @@ def _start(probe: ProcessSession) -> Start:
         tuple(map(str, config.invocation_params.args)),
         str(config.invocation_params.dir),
         tuple(filter(None, sys.path)),
-        tuple(_arguments(probe)),
+        tuple(map(address, probe.dumps.known)),
         {**pytests, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS")},
         # Only the controller resumes an earlier run.
         replace(probe.settings, values={**probe.settings.values, "resume": False}),
@@ -203,25 +202,15 @@ def _start(probe: ProcessSession) -> Start:
     )
 
 
-def _arguments(probe: ProcessSession) -> Iterator[str]:
-    """What processes collect: the dumps of the run, or what the command line names of them."""
-    start = probe.config.invocation_params.dir
-    named = {arg: os.path.normpath(start / arg.partition("::")[0]) for arg in probe.config.args}
-    files = [(path, str((archive.split(path) or [path])[0])) for path in probe.dumps.known]
-    yield from (arg for arg, file in named.items() if any(file == each for _, each in files))
-    yield from (address(path) for path, file in files if file not in named.values())
-
-
 def _read(probe: ProcessSession) -> list[str]:
     """The dumps that the run reads, and their folders of tensors."""
-    paths, dumps = set[Path](), list[Dump]()
+    paths = set[Path]()
     for path in probe.dumps.known:
         with suppress(DumpError):
-            dumps.append(probe.dumps.read(path))
-    for dump in dumps:
-        paths.add(dump.path)
-        if probe.settings.inputs not in ("generated", "exact") and archive.split(dump.path) is None:
-            paths.update((*dump.data_dirs, *dump.gradient_dirs))
+            dump = probe.dumps.read(path)
+            paths.add(dump.path)
+            if probe.settings.inputs not in ("generated", "exact") and archive.split(dump.path) is None:
+                paths.update((*dump.data_dirs, *dump.gradient_dirs))
     return [str(path) for path in paths if archive.is_file(path) or path.is_dir()]
 
 

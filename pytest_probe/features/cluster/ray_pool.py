@@ -46,7 +46,6 @@ _OTHER_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 # Ray's own words for what it knows of.
 _CPU, _GPU = "CPU", "GPU"
 
-
 # The number of a shard, the id and the name of its node, and what it says.
 Said: TypeAlias = tuple[int, str, str, Message]
 # The number of a shard that runs no more, the id and the name of its node, "" where nobody knows them, and why it did
@@ -98,12 +97,12 @@ class RayPool:
 
     def submit(self, items: Sequence[str]) -> int:
         """Let Ray run these items on a device that is free, and again where that is lost. The number of the shard."""
-        wanted = {**self._wanted, "scheduling_strategy": "SPREAD"}
+        wanted = {**self._wanted, "name": "pytest-probe shard", "scheduling_strategy": "SPREAD"}
         if self._refused:
             wanted["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(self._refused))})"}
         task = self._task.options(**wanted)
         self._number += 1
-        ours = self._resource, self._one, self._number, self._queue
+        ours = None if self._one else self._resource, self._number, self._queue
         self._tasks[task.remote(self._start, tuple(items), *ours)] = self._number
         return self._number
 
@@ -214,13 +213,13 @@ def task_of_shard() -> Callable[..., tuple[str, str, str]]:
     """A function that Ray sends as it is, so that a node without pytest-probe can say so."""
 
     def shard(
-        start: tuple[Mapping[str, str], bytes], items: Sequence[str], resource: str, one: bool, number: int, queue: Any
+        start: tuple[Mapping[str, str], bytes], items: Sequence[str], resource: str | None, number: int, queue: Any
     ) -> tuple[str, str, str]:
         """A shard, on the node that Ray chose. The id and the name of the node, and why not all ran."""
         own = ray.get_runtime_context().get_node_id()
         node = next(node for node in ray.nodes() if node["NodeID"] == own)  # type: ignore[no-untyped-call]
         name = str(node.get("NodeName") or node["NodeManagerAddress"])
-        devices = 1 if one else int(node["Resources"][resource])
+        devices = int(node["Resources"].get(resource, 1))
         try:
             from pytest_probe.features.cluster.shard import run_shard
 

@@ -158,6 +158,9 @@ class _Shard:
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
         self._config, probe = config, config.stash[STATE]
+        # What plugins give a worker, the process that reports has asked them for; in this one they are a worker's.
+        for hook in config.hook.pytest_configure_node.get_hookimpls():
+            config.pluginmanager.unregister(hook.plugin)
         controller = _OneWorker(probe, self._worker)
         config.pluginmanager.register(controller, "probe-controller")
         reader = DeviceReportReader(probe, self._know, controller.folder)

@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("address", "forked")]
 
 ray = pytest.importorskip("ray", reason="needs Ray: pip install 'pytest-probe[cluster]'")
 
+SHARD = b"pytest-probe shard"
 RUN = ["--probe-dump=dump.json", "--probe-cluster=ray", "--probe-device=cpu"]
 
 
@@ -53,7 +54,7 @@ def processes(address: str) -> list[int]:
         return all(word in command for word in words) or (process in parents and below(parents[process], *words))
 
     ours = b"raylet", f"--gcs-address={address} ".encode()
-    return [process for process in commands if below(process, b"ray::_shard") and below(process, *ours)]
+    return [process for process in commands if below(process, b"ray::" + SHARD) and below(process, *ours)]
 
 
 def runs(process: int) -> bool:
@@ -81,6 +82,13 @@ FAULTS = """
     from msgspec.structs import replace
 
     os.environ["HERE"] = "1"
+
+    def pytest_configure_node(node):
+        node.workerinput["given"] = "a worker" if hasattr(node.config, "workerinput") else "who reports"
+
+    def pytest_sessionstart(session):
+        if hasattr(session.config, "workerinput"):
+            assert session.config.workerinput["given"] == "who reports"
 
     def pytest_probe_inputs(case, arguments):
         if case.record.number == 99:

@@ -144,5 +144,5 @@ def test_processes_collect_all_dumps_of_the_run(pytester: pytest.Pytester) -> No
     probe = make_probe(pytester.parseconfig("--probe-device=cpu", f"--probe-dump={paths[0]}"))
     for path in paths[1:]:
         probe.dumps.know(path)
-    assert list(controller._arguments(probe)) == list(map(str, paths))
-    assert set(controller._read(probe)) == set(map(str, paths))
+    start = controller._start(probe)
+    assert set(start.collected) == set(start.files) == set(map(str, paths))

@@ -138,7 +138,7 @@ def test_a_node_without_the_package_says_so() -> None:
         for name in [name for name in sys.modules if name.partition(".")[0] == "pytest_probe"]:
             del sys.modules[name]
         sys.modules["pytest_probe"] = None  # type: ignore[assignment]
-        return cloudpickle.loads(task)(({}, b""), (), "CPU", False, 1, None)
+        return cloudpickle.loads(task)(({}, b""), (), None, 1, None)
 
     remote: Any = ray.remote
     node, name, why = ray.get(remote(without).remote())

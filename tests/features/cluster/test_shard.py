@@ -56,7 +56,7 @@ def start(folder: Path, *dumps: Path) -> Start:
         str(folder),
         tuple(sys.path),
         tuple(map(str, dumps)),
-        {"OMP_NUM_THREADS": "1", "PYTEST_ADDOPTS": None},
+        {"OMP_NUM_THREADS": "1", "PYTEST_ADDOPTS": None, "PYTEST_XDIST_WORKER": None},
         settings_of(devices=("cpu",), dumps=tuple(dumps)),
         {"testrunuid": "1"},
         {str(dump): content_of(str(dump)) for dump in dumps},
