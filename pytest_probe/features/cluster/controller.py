@@ -116,7 +116,7 @@ class Cluster:
         if self._waiting and not (session.shouldstop or session.shouldfail):
             left = f"{count(len(self._waiting), 'case')} did not run: {id_list(list(self._waiting))}"
             self._reporting.trouble(f"{self._trouble}; {left}")
-            session.shouldstop = f"{self._trouble}; {left}"
+            session.shouldstop = left
 
     def _submit(self, items: Sequence[str]) -> None:
         self._shards[self.pool.submit(items)] = items
@@ -195,7 +195,7 @@ def _start(probe: ProcessSession) -> Start:
         tuple(filter(None, sys.path)),
         tuple(map(address, probe.dumps.known)),
         {**pytests, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS")},
-        # Only the controller resumes an earlier run.
+        # Only the process that reports resumes an earlier run.
         replace(probe.settings, values={**probe.settings.values, "resume": False}),
         given,
         {path: content_of(path) for path in _read(probe)},

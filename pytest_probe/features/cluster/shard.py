@@ -204,6 +204,8 @@ class _Shard:
 
 
 class _OneWorker(Controller):
+    """Gives its worker what the process that reports gives."""
+
     def __init__(self, probe: ProcessSession, worker: Mapping[str, Any]) -> None:
         super().__init__(probe)
         self._worker = worker

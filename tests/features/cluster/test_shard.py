@@ -117,6 +117,14 @@ def test_a_process_that_never_starts_says_why(tmp_path: Path, dump: Path, confte
     assert why.endswith(words)
 
 
+@pytest.mark.slow
+def test_a_device_that_is_unknown_here_is_refused_as_on_any_machine(tmp_path: Path, dump: Path) -> None:
+    begins = replace(start(tmp_path, dump), settings=settings_of(devices=("tpu",), dumps=(dump,)))
+    messages, why = said(begins)
+    assert not messages
+    assert why.startswith("--probe-device: 'tpu' cannot be used; torch says: ")
+
+
 @pytest.mark.parametrize(
     ("files", "words"),
     [
