@@ -9,6 +9,7 @@ import itertools
 import os
 import pickle
 import platform
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -199,6 +200,8 @@ class _Shard:
             for each in reports:
                 data.append(hook.pytest_report_to_serializable(config=self._config, report=each))
                 data[-1].pop("node", None)
+            if folder := data[-1].get("probe_files"):
+                data[-1]["probe_files"] = _taken(Path(folder))
             self.left.discard(report.nodeid)
             self._say((report.nodeid, data))
 
@@ -214,6 +217,15 @@ class _OneWorker(Controller):
     def pytest_configure_node(self, node: Any) -> None:
         own = {"workerid": f"{self._worker['workerid']}-{node.gateway.id}"}
         node.workerinput.update({**self._worker, **own})
+
+
+def _taken(folder: Path) -> dict[str, bytes]:
+    """The files of a folder, which is removed, by the paths where they belong."""
+    found = {
+        f"/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+    shutil.rmtree(folder)
+    return found
 
 
 def _last_line(text: str) -> str:
