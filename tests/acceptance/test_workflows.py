@@ -16,8 +16,10 @@ import pytest
 import yaml
 
 from pytest_probe.cli import main
+from pytest_probe.features.gate.update import write
+from pytest_probe.settings import Settings, parse
 from tests.acceptance.conftest import DumpMaker
-from tests.features.gate.test_gate import DATA
+from tests.features.gate.test_update import HEADER, cases
 from tests.support.pages import ROOT, blocks
 
 # What a CI machine has and a test has not: installed packages, a network. A program of ours notes its command, and
@@ -51,9 +53,9 @@ def page(language: str, name: str) -> str:
 
 
 @pytest.fixture
-def machine(pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """In a checkout, with the dump that the cache holds."""
-    dump = make_dump(data=DATA)
+def machine(pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout, with the dump that the cache holds."""
+    dump = make_dump()
     digest = hashlib.sha256(dump.read_bytes()).hexdigest()
     (pytester.path / "dump.sha256").write_text(f"{digest}  dump.json\n")
     (pytester.path / "bin").mkdir()
@@ -61,28 +63,6 @@ def machine(pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest
         (pytester.path / "bin" / name).write_text(f"#!/bin/bash\n{script}\n")
         (pytester.path / "bin" / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{pytester.path / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    return Machine(pytester)
-
-
-class Machine:
-    """Runs the commands of jobs, pytest behind them in this process: importing torch takes seconds."""
-
-    def __init__(self, pytester: pytest.Pytester) -> None:
-        self._pytester = pytester
-
-    def run(self, *commands: str) -> str:
-        """What pytest prints; each command must end with 0."""
-        environment = {**os.environ, "DUMP_URL": "https://example.com/dump.json"}
-        command = ["bash", "-e", "-c", "\n".join(commands)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-        assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}"
-        return "".join(map(self._pytest, noted()))
-
-    def _pytest(self, words: list[str]) -> str:
-        assert words[0] == "pytest"
-        result = self._pytester.runpytest_inprocess(*" ".join(words[1:]).replace("-n 2", "-n 0").split())
-        assert result.ret == 0, words
-        return result.stdout.str()
 
 
 def noted() -> list[list[str]]:
@@ -93,14 +73,25 @@ def noted() -> list[list[str]]:
     return found
 
 
-def updated_then_gated(machine: Machine, *commands: str) -> None:
-    printed = machine.run(*commands)
-    assert printed.index("baseline baseline.jsonl: 3 cases, 3 added") < printed.index(
-        "gate: 3 as before (baseline.jsonl)"
-    )
+def asked_by(pytester: pytest.Pytester, *commands: str) -> list[Settings]:
+    """What each run of pytest asks for that these commands come to; each of them must end with 0."""
+    environment = {**os.environ, "DUMP_URL": "https://example.com/dump.json"}
+    command = ["bash", "-e", "-c", "\n".join(commands)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}"
+    runs = [" ".join(words).split() for words in noted()]
+    assert {program for program, *_ in runs} == {"pytest"}
+    return [parse(pytester.parseconfig(*args), paths_given=False) for _, *args in runs]
 
 
-def test_the_github_workflow_is_valid_and_its_commands_run(machine: Machine) -> None:
+def assert_updated_then_gated(runs: list[Settings], name: str = "baseline.jsonl") -> None:
+    """What an update writes, and a gate finds, is in tests/features/gate."""
+    assert [(run.baseline, run.update) for run in runs] == [(Path(name).resolve(), True), (Path(name).resolve(), False)]
+    assert {run.dump_files for run in runs} == {(Path("dump.json").resolve(),)}
+
+
+@pytest.mark.usefixtures("machine")
+def test_the_github_workflow_is_valid_and_its_commands_run(pytester: pytest.Pytester) -> None:
     workflow = yaml.safe_load(page("yaml", "runs-on"))
     assert {*workflow} == {"name", True, "jobs"}  # YAML 1.1 reads `on` as true
     for job in workflow["jobs"].values():
@@ -109,11 +100,13 @@ def test_the_github_workflow_is_valid_and_its_commands_run(machine: Machine) -> 
         assert all("@" in step["uses"] for step in job["steps"] if "uses" in step)
         assert any(step.get("with", {}).get("key", "").startswith("dump-") for step in job["steps"])
     jobs = {name: [step["run"] for step in job["steps"] if "run" in step] for name, job in workflow["jobs"].items()}
-    updated_then_gated(machine, "git init -q . && git add dump.json", *jobs["update"], *jobs["gate"])
-    assert Path("results/results.jsonl").is_file()
+    runs = asked_by(pytester, "git init -q . && git add dump.json", *jobs["update"], *jobs["gate"])
+    assert_updated_then_gated(runs)
+    assert runs[1].out == Path("results").resolve()
 
 
-def test_the_gitlab_pipeline_is_valid_and_its_commands_run(machine: Machine) -> None:
+@pytest.mark.usefixtures("machine")
+def test_the_gitlab_pipeline_is_valid_and_its_commands_run(pytester: pytest.Pytester) -> None:
     pipeline = yaml.safe_load(page("yaml", "stages:"))
     stages = pipeline.pop("stages")
     assert all(job.keys() <= GITLAB_JOB for job in pipeline.values())
@@ -125,17 +118,20 @@ def test_the_gitlab_pipeline_is_valid_and_its_commands_run(machine: Machine) -> 
         assert pipeline[name]["extends"] == ".dump"
         for variables in _matrix(pipeline[name]["parallel"]["matrix"]):
             commands += [Template(line).safe_substitute(variables) for line in pipeline[name]["script"]]
-    printed = machine.run(*commands, *pipeline["merged"]["script"])
-    assert [printed.count(words) for words in ("3 added", "gate: 3 as before")] == [2, 2]
+    runs = asked_by(pytester, *commands, *pipeline["merged"]["script"])
+    for place, dtype in enumerate(("recorded", "bfloat16")):
+        update, gate = runs[place::2]
+        assert_updated_then_gated([update, gate], f"baseline-{dtype}.jsonl")
+        assert (update.dtypes, gate.dtypes, gate.out) == ((dtype,), (dtype,), Path(f"out-{dtype}").resolve())
     assert Path("junit.xml").is_file()
-    assert Path("out-bfloat16/summary.md").read_text().startswith("## pytest-probe: nothing failed")
 
 
 def _matrix(rows: list[dict[str, list[str]]]) -> list[dict[str, str]]:
     return [dict(zip(row, values, strict=True)) for row in rows for values in product(*row.values())]
 
 
-def test_the_jenkins_pipeline_is_balanced_and_its_commands_run(machine: Machine) -> None:
+@pytest.mark.usefixtures("machine")
+def test_the_jenkins_pipeline_is_balanced_and_its_commands_run(pytester: pytest.Pytester) -> None:
     text = page("groovy", "pipeline {")
     code = re.sub(r"'[^'\n]*'", "''", text)
     assert all(code.count(left) == code.count(right) for left, right in ("{}", "()"))
@@ -143,7 +139,7 @@ def test_the_jenkins_pipeline_is_balanced_and_its_commands_run(machine: Machine)
         name: re.findall(r"sh '(.*)'", body)
         for name, body in re.findall(r"stage\('(\w+)'\)(.*?)\n    }\n", text, re.DOTALL)
     }
-    updated_then_gated(machine, *stages["Prepare"], *stages["Update"], *stages["Gate"])
+    assert_updated_then_gated(asked_by(pytester, *stages["Prepare"], *stages["Update"], *stages["Gate"]))
     assert Path("junit.xml").is_file()
 
 
@@ -210,15 +206,15 @@ def test_the_repositorys_workflow_gives_the_action_inputs_that_it_has() -> None:
         assert (ROOT / step["with"].get("dump", "")).exists()
 
 
-def test_the_hook_of_pre_commit_refuses_what_a_merge_left(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("pytester")
+def test_the_hook_of_pre_commit_refuses_what_a_merge_left(capsys: pytest.CaptureFixture[str]) -> None:
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
     program, *command = shlex.split(hook["entry"])
     assert program == "pytest-probe"
     names = ("baseline.jsonl", "ci/baseline-bfloat16.jsonl", "results.jsonl", "my_baseline.jsonl")
     assert [bool(re.search(hook["files"], name)) for name in names] == [True, True, False, False]
-    machine.run("pytest --probe-dump=dump.json --probe-baseline=good.jsonl --probe-baseline-update")
+    write(Path("good.jsonl"), HEADER, cases("exp", "sin"), whole=True)
     header, first, *rest = Path("good.jsonl").read_text().splitlines(keepends=True)
-    capsys.readouterr()
     Path("twice.jsonl").write_text("".join((header, first, first, *rest)))
     Path("marks.jsonl").write_text("".join((header, "<<<<<<< HEAD\n", first, *rest)))
     assert main([*command, "good.jsonl"]) == 0
