@@ -152,23 +152,11 @@ RUNS = (
         check=_compared,
     ),
     Run(
-        ("`overflow_check -api_info",),
-        (("pytest --probe-dump=dump.json --probe-standard=finite",),),
-        {"dump.json": "overflow"},
-        ("overflows: 2 normal, 1 inherited",),
-    ),
-    Run(
         ("`compare` of two dumps", "`graph_visualize`", "`-o DIR`"),
         (("pytest --probe-dump=A --probe-against=B", "--probe-against=B --probe-html=page.html", "--probe-out=DIR"),),
         {"-dump=A": "-dump=msprobe-8.3.3/cnn/dump.json", "-against=B": "-against=msprobe-26.2.0/cnn/dump.json"},
         ("A against B, * cases: *",),
         check=_compared_dumps,
-    ),
-    Run(
-        ("`-f mindspore run_ut", "`acc_check"),
-        (("pytest --probe-dump=dump.json", "--probe-device=recorded"),),
-        {"dump.json": "mindspore.zip"},
-        ("38 cases, 37 pass, 1 skip",),
     ),
     Run(
         ("`compare(input_param", "`parse(pkl, prefix)`"),
@@ -178,16 +166,6 @@ RUNS = (
         ("A against B, * 1 own error*", "first suspect: Torch.mul.0.forward*", "*ptdbg 4, 45 entries*"),
         (0, 0),
         _written("DIR/compare_result_ptdbg_2.3.csv", "DIR/compare_result_ptdbg_4.0.csv", "DIR/advisor.txt"),
-    ),
-    Run(
-        ("`compare_distributed(",),
-        (("pytest --probe-dump=npu_dir --probe-against=bench_dir",),),
-        {"npu_dir": "ptdbg/npu", "bench_dir": "ptdbg/bench"},
-        ("A against B, * 1 own error*",),
-    ),
-    Run(
-        ("`run_ut` of the api_accuracy_checker",), (("pytest --probe-dump=DIR",),), {"DIR": "checker2023"},
-        ("29 cases, 29 pass",),
     ),
     Run(
         ("`run_paddle.py", "`-out DIR`", "`-dtype", "`-op ", "`-mode acc`", "`remove_repeat"),
@@ -268,7 +246,12 @@ CAPTURES = {
     },
 }  # fmt: skip
 # Rows whose claims are tested where what they name is.
+ON_THE_PAGE = "tests/acceptance/test_pages.py::test_the_code_blocks_of_a_page_run_and_print_what_it_shows"
 ELSEWHERE = {
+    "`overflow_check -api_info": ON_THE_PAGE,
+    "`-f mindspore run_ut": ON_THE_PAGE,
+    "`compare_distributed(": ON_THE_PAGE,
+    "`run_ut` of the api_accuracy_checker": ON_THE_PAGE,
     '`"online_run_ut"': "tests/features/online/test_online_streams.py::test_the_configurations_of_msprobe",
     "`from msprobe.mindspore": "tests/acceptance/test_mindspore_capture.py::test_a_training_step",
     "`seed_all(seed": "tests/capture/test_debugger.py::test_seed_all_lets_dropouts_keep_all_until_a_call_without",

@@ -5,7 +5,8 @@ my_kernels.py; those of docs/moving.md meet files of other tools as well. A bloc
 file's name becomes that file; a Python file is run by the commands that follow it, else here. `<!-- not run: REASON
 -->` and `<!-- exit status N -->` stand in the line before a block. A `text` block behind commands is what they print:
 each of its lines, numbers aside, "..." for what is left out of the text or of a line. The conftests of a page that no
-command there runs are loaded by one run.
+command there runs are loaded by one run. A run that leaves nothing to what follows, and of which the page shows
+nothing, is collected alone: its options are tested where they are.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -38,6 +40,7 @@ from tests.support.pages import (
     run_command,
     without_comments,
 )
+from tests.support.running import collected
 from tests.support.tool_files import add_files_of_tools
 
 TRAIN = """
@@ -78,6 +81,7 @@ class MyLayerNorm(torch.nn.LayerNorm):
     pass
 """
 SOURCES = ("pytest_probe", "docs", "benchmarks", "kernel", "tests/acceptance", "tests/support", "tests/evidence")
+WRITING = ("--probe-out", "--probe-history", "--probe-html", "--probe-baseline")
 TANH, LAST = {"type": "str", "value": "tanh"}, {"type": "int", "value": -1}
 X, Y, WEIGHT = tensor(8, 16), tensor(8, 4), tensor(4, 16)
 ENTRIES = {
@@ -131,7 +135,7 @@ def test_the_code_blocks_of_a_page_run_and_print_what_it_shows(
     if page.endswith("/moving.md"):
         add_files_of_tools(pytester.path)
     left_out, examples = [], []
-    for block, following in zip(found, [*found[1:], None], strict=True):
+    for place, (block, following) in enumerate(zip(found, [*found[1:], None], strict=True)):
         if block.not_run:
             continue
         if "import paddle" in block.text and unavailable("paddle"):
@@ -142,9 +146,17 @@ def test_the_code_blocks_of_a_page_run_and_print_what_it_shows(
         commands = _commands(block, following)
         if block.name == "conftest.py" and not _is_run(following):
             examples.append(block.text)
-        output = "".join(run_command(command, block.exit_status, pytester, capfd) for command in commands)
-        if commands and following is not None and following.language == "text" and following.follows:
-            _assert_shown(following.text, output)
+        shown = following.text if following is not None and following.language == "text" and following.follows else ""
+        of_code = place > 0 and found[place - 1].language == "python" and block.follows
+        output = ""
+        for number, command in enumerate(commands, start=1):
+            later = " ".join([*chain(*commands[number:]), *(each.text for each in found[place + 1 :])])
+            if shown or of_code or block.exit_status or _leaves_something(command, later):
+                output += run_command(command, block.exit_status, pytester, capfd)
+            else:
+                assert collected(pytester, *command[1:])
+        if shown:
+            _assert_shown(shown, output)
     if examples:
         run_command(_together(pytester.path, examples), 0, pytester, capfd)
     if left_out:
@@ -167,6 +179,14 @@ def _commands(block: Block, following: Block | None) -> list[list[str]]:
 def _is_run(following: Block | None) -> bool:
     """Is the block behind a file one of commands that run it?"""
     return following is not None and following.language == "sh" and not following.not_run
+
+
+def _leaves_something(command: list[str], later: str) -> bool:
+    """Is it no run of a dump, or does what follows name a file of its?"""
+    program, *args = command
+    options = (arg.partition("=") for arg in args)
+    written = [value for option, _, value in options if option in WRITING]
+    return program != "pytest" or any(arg.endswith(".py") for arg in args) or any(name in later for name in written)
 
 
 def _together(folder: Path, examples: list[str]) -> list[str]:
