@@ -101,11 +101,14 @@ def test_a_folder_with_results_is_refused(pytester: pytest.Pytester, healthy_run
     assert Ran(healthy_run.result, pytester.path).rows == healthy_run.rows
 
 
+WRITING = ("-pno:cacheprovider", "--probe-out=out", "--probe-html=page.html", "--probe-history=h.db")
+
+
 def test_nothing_is_written_unasked_or_while_collecting(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     before = {path.name for path in pytester.path.iterdir()}
     pytester.runpytest("--probe-dump=dump.json", "-p", "no:cacheprovider")
-    assert collected(pytester, "--probe-dump=dump.json", "-pno:cacheprovider", "--probe-out=out", "--collect-only")
+    assert collected(pytester, "--probe-dump=dump.json", *WRITING, "--collect-only")
     assert {path.name for path in pytester.path.iterdir()} == before
 
 

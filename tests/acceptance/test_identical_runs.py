@@ -137,7 +137,7 @@ def test_a_wrong_device_differs_from_the_benchmark(beside: Beside) -> None:
     assert compared("first", "wrong")[0] == 0
 
 
-@pytest.mark.parametrize("standard", ["noise", "exact", "ptdbg", "mindspore"])
+@pytest.mark.parametrize("standard", ["exact", "ptdbg", "mindspore"])
 def test_a_standard_by_name_judges_no_drawn_value(probed: Probed, standard: str) -> None:
     """The tools' tables have nothing to say of what is drawn. A dropout that draws nothing is judged by its value."""
     still = forward(X, number(0.3), {"type": "bool", "value": False}, output=X)
@@ -147,5 +147,5 @@ def test_a_standard_by_name_judges_no_drawn_value(probed: Probed, standard: str)
     # By ptdbg's rules one percent is little.
     judged = "pass" if standard == "ptdbg" else "error"
     assert found.by_name["Functional.dropout.1.forward"]["verdict"] == judged
-    drawn = Counter({"pass": 14, "skip": 3} if standard in ("noise", "exact") else {"skip": 17})
+    drawn = Counter({"pass": 14, "skip": 3} if standard == "exact" else {"skip": 17})
     assert Counter(row["verdict"] for row in found.rows) == drawn + Counter([judged])

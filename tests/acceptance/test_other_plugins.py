@@ -20,7 +20,6 @@ pytestmark = pytest.mark.usefixtures("forked")
 
 # By its modules: `-p html` would be the standard library's.
 HTML = ("pytest_html.plugin", "pytest_html.fixtures", "metadata")
-WORKERS = [pytest.param(0, id="serial"), pytest.param(1, id="n1")]
 # What conftest.PLANTED makes of conftest.entries.
 VERDICTS = dict(zip(NAMES, ["error", "error", "warning", "pass", "pass", "skip"], strict=True))
 STATUSES = {"error": "failed", "warning": "passed", "pass": "passed", "skip": "skipped"}
@@ -108,15 +107,14 @@ def assert_whole(ran: Ran, verdicts: Mapping[str, str] = VERDICTS, in_setup: str
 
 
 @pytest.mark.usefixtures("planted")
-@pytest.mark.parametrize("workers", WORKERS)
 def test_reports_of_other_tools(
-    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, workers: int
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_dump()
     plugins = [*HTML, "pytest_reportlog", "allure_pytest", "pytest_cov"]
     asked = ["--html=r.html", "--self-contained-html", "--report-log=r.jsonl", "--alluredir=allure"]
     measured = ["--cov=conftest", "--cov-report=json:cov.json", "--probe-dtype=recorded,bfloat16"]
-    ran = run_beside(pytester, monkeypatch, plugins, *asked, *measured, workers=workers)
+    ran = run_beside(pytester, monkeypatch, plugins, *asked, *measured, workers=1)
     narrow = {f"{name}[bfloat16]": verdict for name, verdict in VERDICTS.items() if verdict != "skip"}
     verdicts = VERDICTS | narrow
     assert ran.summary == {"failed": 4, "passed": 4, "warned": 2, "skipped": 1}
@@ -135,13 +133,13 @@ def test_reports_of_other_tools(
     assert covered["summary"]["percent_covered"] == 100
 
 
-@pytest.mark.parametrize("workers", WORKERS)
 def test_the_last_of_repeated_runs_counts(
-    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, workers: int
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In one process; of workers the next test has one that dies."""
     make_dump()
     pytester.makeconftest(FIRST_WRONG)
-    ran = run_beside(pytester, monkeypatch, ["rerunfailures", *HTML], "--reruns=1", "--html=r.html", workers=workers)
+    ran = run_beside(pytester, monkeypatch, ["rerunfailures", *HTML], "--reruns=1", "--html=r.html")
     verdicts = dict(zip(NAMES, ["pass", "pass", "error", "error", "warning", "skip"], strict=True))
     assert ran.summary == {"failed": 1, "errors": 1, "passed": 2, "warned": 1, "skipped": 1, "rerun": 3}
     assert_whole(ran, verdicts, in_setup="Functional.linear.0.backward")

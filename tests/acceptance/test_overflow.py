@@ -29,7 +29,6 @@ class Wrong(Emulated):
 
 def pytest_probe_register(registry):
     registry.devices["wrong"] = Wrong
-    registry.devices["sim"] = Emulated
 """
 
 
@@ -78,18 +77,11 @@ def test_a_device_that_overflows_is_found_with_its_call(pytester: pytest.Pyteste
     ]
 
 
-def test_normal_overflows_pass_on_a_healthy_device(pytester: pytest.Pytester, dump: Path) -> None:
-    """Without -v there is one line."""
-    pytester.makeconftest(CONFTEST)
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-standard=finite", "--probe-device=sim")
-    result.assert_outcomes(passed=4)
-    assert [line for line in told(result) if "overflow" in line] == ["overflows: 1 normal"]
-
-
 def test_self_tells_the_overflows_that_its_own_question_finds(pytester: pytest.Pytester, dump: Path) -> None:
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-standard=self", "--probe-api=Torch.mul", "-v")
+    """Without -v in one line; docs/overflows.md has runs of healthy devices."""
+    result = pytester.runpytest("--probe-dump=dump.json", "--probe-standard=self", "--probe-api=Torch.mul")
     result.assert_outcomes(passed=1)
-    assert told(result)[:2] == ["overflows: 1 normal", "The Torch.mul.0 overflow is a normal overflow."]
+    assert [line for line in told(result) if "overflow" in line] == ["overflows: 1 normal"]
 
 
 def test_another_standard_says_nothing_of_overflows(healthy_run: Ran) -> None:

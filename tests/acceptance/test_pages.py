@@ -5,8 +5,8 @@ my_kernels.py; those of docs/moving.md meet files of other tools as well. A bloc
 file's name becomes that file; a Python file is run by the commands that follow it, else here. `<!-- not run: REASON
 -->` and `<!-- exit status N -->` stand in the line before a block. A `text` block behind commands is what they print:
 each of its lines, numbers aside, "..." for what is left out of the text or of a line. The conftests of a page that no
-command there runs are loaded by one run. A run that leaves nothing to what follows, and of which the page shows
-nothing, is collected alone: its options are tested where they are.
+command there runs are loaded by one run, and such tests are run by another. A run that leaves nothing to what follows,
+and of which the page shows nothing, is collected alone: its options are tested where they are.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def test_the_code_blocks_of_a_page_run_and_print_what_it_shows(
     found = blocks(page)
     if page.endswith("/moving.md"):
         add_files_of_tools(pytester.path)
-    left_out, examples = [], []
+    left_out, examples, tests = [], [], []
     for place, (block, following) in enumerate(zip(found, [*found[1:], None], strict=True)):
         if block.not_run:
             continue
@@ -149,6 +149,9 @@ def test_the_code_blocks_of_a_page_run_and_print_what_it_shows(
         shown = following.text if following is not None and following.language == "text" and following.follows else ""
         of_code = place > 0 and found[place - 1].language == "python" and block.follows
         output = ""
+        if block.language == "python" and block.name.startswith("test_") and not _is_run(following):
+            tests.append(block.name)
+            continue
         for number, command in enumerate(commands, start=1):
             later = " ".join([*chain(*commands[number:]), *(each.text for each in found[place + 1 :])])
             if shown or of_code or block.exit_status or _leaves_something(command, later):
@@ -159,6 +162,8 @@ def test_the_code_blocks_of_a_page_run_and_print_what_it_shows(
             _assert_shown(shown, output)
     if examples:
         run_command(_together(pytester.path, examples), 0, pytester, capfd)
+    if tests:
+        run_command(["pytest", *tests], 0, pytester, capfd)
     if left_out:
         pytest.skip(f"all blocks but {', '.join(left_out)} ran: these need Paddle (make demo-paddle)")
 
@@ -173,7 +178,7 @@ def _commands(block: Block, following: Block | None) -> list[list[str]]:
     assert block.name, f"a comment in the first line must name the file:\n{block.text}"
     if _is_run(following) or block.name == "conftest.py":
         return []
-    return [["pytest" if block.name.startswith("test_") else "python", block.name]]
+    return [["python", block.name]]
 
 
 def _is_run(following: Block | None) -> bool:

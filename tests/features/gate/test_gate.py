@@ -252,8 +252,6 @@ def test_an_update_elsewhere_is_of_all_cases(pytester: pytest.Pytester) -> None:
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*base.jsonl was not written: it is of another environment*numpy 1.0 (now *"])
     assert Path("base.jsonl").read_bytes() == before
-    assert run(pytester, BASELINE, UPDATE).ret == 0
-    assert json.loads(Path("base.jsonl").read_text().splitlines()[0])["versions"]["numpy"] != "1.0"
 
 
 @pytest.mark.usefixtures("baseline")

@@ -97,6 +97,9 @@ def test_a_file_that_became_another_is_not_written(tmp_path: Path, change: dict[
     write(path, HEADER, cases("a"), whole=True)
     with pytest.raises(BaselineWriteError, match=words):
         write(path, msgspec.structs.replace(HEADER, **change), cases("b"), whole=False)
+    other = msgspec.structs.replace(HEADER, versions={"numpy": "4"})
+    write(path, other, cases("a"), whole=True)
+    assert Baseline.read(path).header == other
     path.write_text("broken\n")
     with pytest.raises(BaselineWriteError, match=r"somebody changed it meanwhile: .*base\.jsonl:1"):
         write(path, HEADER, cases("b"), whole=True)

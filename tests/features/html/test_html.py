@@ -156,18 +156,6 @@ def test_unlike_dumps_are_listed() -> None:
     assert "of other dumps" in beside["notes"][0]
 
 
-def test_the_page_of_a_run_without_cases_says_so(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    assert run(pytester, HTML, "--probe-api=Torch.none").ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    assert "This run has no cases" in PAGE.read_text()
-
-
-def test_nothing_is_written_where_nothing_runs(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    assert run(pytester, HTML, "--probe-history=h.db", "--collect-only").ret == 0
-    assert sorted(path.name for path in Path().iterdir()) == ["dump.json", "stack.json"]
-
-
 @pytest.mark.usefixtures("pytester")
 def test_a_fifo_is_not_replaced_by_a_page() -> None:
     os.mkfifo("pipe")
