@@ -64,19 +64,17 @@ def test_dumps_of_the_ini_count_beside_the_tests(pytester: pytest.Pytester, make
     assert collect(pytester) == [name]
 
 
-@pytest.mark.parametrize("place", ["tests", "elsewhere"])
-def test_dumps_of_the_ini_hide_no_conftest_of_testpaths(
-    pytester: pytest.Pytester, make_dump: DumpMaker, place: str
-) -> None:
-    """The folders of testpaths are collected with their conftest, also where the dump lies in one."""
-    make_dump(f"{place}/dump.json", ONE)
-    pytester.makepyprojecttoml(f'[tool.pytest]\nprobe_dump = ["{place}/dump.json"]\ntestpaths = ["tests"]')
-    (pytester.path / "tests").mkdir(exist_ok=True)
+def test_dumps_of_the_ini_hide_no_conftest_of_testpaths(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    """The folders of testpaths are collected with their conftest, also where a dump lies in one."""
+    dumps = [f"{place}/dump.json" for place in ("elsewhere", "tests")]
+    for dump in dumps:
+        make_dump(dump, ONE)
+    pytester.makepyprojecttoml(f'[tool.pytest]\nprobe_dump = {dumps}\ntestpaths = ["tests"]')
     (pytester.path / "tests/test_more.py").write_text("def test_more(mine): pass\n")
     (pytester.path / "tests/conftest.py").write_text("import pytest\nmine = pytest.fixture(lambda: None)\n")
     result = pytester.runpytest("-v")
-    result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines_random(["tests/test_more.py::test_more *", f"{place}/dump.json::{NAME} *"])
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines_random(["tests/test_more.py::test_more *", *(f"{dump}::{NAME} *" for dump in dumps)])
 
 
 def capture(make_dump: DumpMaker, number: int) -> None:

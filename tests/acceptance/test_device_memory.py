@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 
 from tests.acceptance.conftest import DumpMaker, backward, forward, tensor
 from tests.device.conftest import ROOT
+from tests.support.running import rows
 
 if sys.platform != "linux":
     pytest.skip("the memory is counted by what Linux says of processes", allow_module_level=True)
@@ -101,7 +101,7 @@ FOUND = {
 
 
 def results(pytester: pytest.Pytester) -> dict[str, tuple[str, str, str]]:
-    lines = [json.loads(line) for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
+    lines = rows(pytester.path / "out")
     assert len({line["id"] for line in lines}) == len(lines)
     return {
         line["id"].rpartition("::")[2]: (line["verdict"], line["kind"], line["reason"].partition("ward: ")[2])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 import torch
 from msgspec.structs import replace
@@ -14,6 +13,7 @@ from pytest_probe import PrecisionDebugger
 from pytest_probe.check.initialisation import initialisation
 from pytest_probe.records import read_dump
 from tests.support.dumps import STATISTICS, unpack
+from tests.support.running import rows
 
 BUILDING = {
     "Torch.empty": 6, "Torch.ones": 1, "Torch.zeros": 1, "Torch.tensor": 1, "Tensor.zero_": 4, "Tensor.fill_": 3,
@@ -73,10 +73,6 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return first, second
 
 
-def results(folder: Path) -> list[dict[str, object]]:
-    return [msgspec.json.decode(line) for line in (folder / "results.jsonl").read_bytes().splitlines()]
-
-
 def test_what_builds_the_model_is_known_from_the_dump_and_steps_have_none(steps: tuple[Path, Path]) -> None:
     first, second = map(read_dump, steps)
     names = [name.rpartition(".")[0] for name in initialisation(first)]
@@ -116,7 +112,7 @@ def test_dumps_of_steps_have_no_initialisation(name: str, tmp_path: Path) -> Non
 def test_they_come_last_and_are_one_line(steps: tuple[Path, Path], pytester: pytest.Pytester) -> None:
     run = pytester.runpytest_inprocess(f"--probe-dump={steps[0]}", "-n0", "-pno:randomly", "--probe-out=out")
     run.stdout.fnmatch_lines([f"{ALL} cases of calls that initialise the model: all pass"])
-    found = results(pytester.path / "out")
+    found = rows()
     building = ["initialises" in result for result in found]
     assert building.count(True) == ALL < len(found)
     assert building == sorted(building)
@@ -130,7 +126,7 @@ def test_faults_in_them_fail_as_usual_in_workers_too(steps: tuple[Path, Path], p
     run.stdout.fnmatch_lines([f"{ALL} cases of calls that initialise the model: {ALL - 5} pass, 5 error"])
     run.stdout.fnmatch_lines_random(failed)
     assert run.parseoutcomes()["failed"] == 5
-    assert sum("initialises" in result for result in results(pytester.path / "out")) == ALL
+    assert sum("initialises" in result for result in rows()) == ALL
 
 
 def test_one_of_them_runs_alone_by_its_id(steps: tuple[Path, Path], pytester: pytest.Pytester) -> None:

@@ -8,7 +8,6 @@ import re
 import pytest
 
 from tests.acceptance.conftest import DumpMaker, entries
-from tests.support.other_plugins import Ran
 
 LOGGING = """
 import logging, torch
@@ -108,13 +107,12 @@ def test_options_of_logging_are_obeyed(pytester: pytest.Pytester, make_dump: Dum
 
 
 def test_what_is_printed_is_shown_by_phase_without_pytests_plugin_too(
-    pytester: pytest.Pytester, make_dump: DumpMaker, planted_run: Ran
+    pytester: pytest.Pytester, make_dump: DumpMaker
 ) -> None:
     lines = run(pytester, make_dump, "-p", "no:logging")[RELU].splitlines()
     found = {line.strip("- "): lines[number + 1] for number, line in enumerate(lines) if "- Captured stdout" in line}
     assert found == {f"Captured stdout {phase}": text for phase, text in PHASES.items()}
     assert [lines.count(text) for text in PHASES.values()] == [1, 1, 1]
-    assert sections(planted_run.result.stdout.str()) == []
 
 
 def test_a_fixture_that_ends_with_an_item_of_a_dump(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:

@@ -30,6 +30,7 @@ from pytest_probe.options import OPTIONS
 from tests.support import paddle_dumps
 from tests.support.dumps import DATA, unpack
 from tests.support.pages import PAGES, ROOT, blocks, command_rows, run_command
+from tests.support.running import rows
 from tests.support.tool_files import add_files_of_tools
 
 ROWS = command_rows("docs/moving.md")
@@ -65,13 +66,9 @@ class Run(Struct, frozen=True):
     needs: str = ""
 
 
-def results(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "DIR/results.jsonl").read_text().splitlines()]
-
-
 def _saved(folder: Path) -> None:
     """The lists of msprobe's file and the options choose; tables have its names; a saved script makes its call."""
-    found = {each["id"].rpartition("::")[2] for each in results(folder)}
+    found = {each["id"].rpartition("::")[2] for each in rows(folder / "DIR")}
     assert {"Functional.gelu.0.forward", "Functional.linear.0.forward"} < found
     assert not any("layer_norm" in name or "embedding" in name or name.startswith("Torch.") for name in found)
     for kind in ("result", "details"):
@@ -82,7 +79,7 @@ def _saved(folder: Path) -> None:
 
 
 def _on_two_devices(folder: Path) -> None:
-    assert {each["device"] for each in results(folder)} == {"npu:0", "npu:1"}
+    assert {each["device"] for each in rows(folder / "DIR")} == {"npu:0", "npu:1"}
 
 
 def _table(text: str) -> list[list[str]]:

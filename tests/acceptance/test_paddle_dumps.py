@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import runpy
 import shutil
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from pytest_probe.cli import main
 from tests.support.paddle_dumps import LINES, entry, tensor, unpack_real, write
-from tests.support.running import collected
+from tests.support.running import collected, rows
 
 GOOD = 'paddle.add(Tensor([2, 3],"float32"), 1.0, )\n'
 
@@ -41,8 +40,7 @@ def test_one_item_says_what_to_install_or_that_the_dump_is_cut_or_none(pytester:
     none.write_text("paddle.add(Tensor([2,\n")
     result = pytester.runpytest(*(f"--probe-dump={dump}" for dump in (*dumps, cut, none)), "--probe-out=out", "-n1")
     result.assert_outcomes(failed=4)
-    results = [json.loads(line) for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
-    found = [(line["id"].rpartition("::")[2], line["reason"]) for line in results]
+    found = [(line["id"].rpartition("::")[2], line["reason"]) for line in rows()]
     assert {reason for item, reason in found if item == "(framework)"} == {f"{dump}: {INSTALL}" for dump in dumps}
     damaged = sorted(reason for item, reason in found if item != "(framework)")
     assert damaged[0].startswith(f"{cut}: is damaged or cut off at byte 6")

@@ -5,8 +5,8 @@ my_kernels.py; those of docs/moving.md meet files of other tools as well. A bloc
 file's name becomes that file; a Python file is run by the commands that follow it, else here. `<!-- not run: REASON
 -->` and `<!-- exit status N -->` stand in the line before a block. A `text` block behind commands is what they print:
 each of its lines, numbers aside, "..." for what is left out of the text or of a line. The conftests of a page that no
-command there runs are loaded by one run, and such tests are run by another. A run that leaves nothing to what follows,
-and of which the page shows nothing, is collected alone: its options are tested where they are.
+command there runs are loaded by one run. Of runs of which the page shows nothing, those of tests with equal options are
+one, and those of dumps that leave nothing to what follows are collected alone: their options are tested elsewhere.
 """
 
 from __future__ import annotations
@@ -134,7 +134,8 @@ def test_the_code_blocks_of_a_page_run_and_print_what_it_shows(
     found = blocks(page)
     if page.endswith("/moving.md"):
         add_files_of_tools(pytester.path)
-    left_out, examples, tests = [], [], []
+    left_out, examples = [], []
+    tests: dict[tuple[str, ...], list[str]] = {}
     for place, (block, following) in enumerate(zip(found, [*found[1:], None], strict=True)):
         if block.not_run:
             continue
@@ -149,21 +150,20 @@ def test_the_code_blocks_of_a_page_run_and_print_what_it_shows(
         shown = following.text if following is not None and following.language == "text" and following.follows else ""
         of_code = place > 0 and found[place - 1].language == "python" and block.follows
         output = ""
-        if block.language == "python" and block.name.startswith("test_") and not _is_run(following):
-            tests.append(block.name)
-            continue
         for number, command in enumerate(commands, start=1):
             later = " ".join([*chain(*commands[number:]), *(each.text for each in found[place + 1 :])])
-            if shown or of_code or block.exit_status or _leaves_something(command, later):
+            if not (shown or block.exit_status) and _is_of_tests(command):
+                tests.setdefault(tuple(command[2:]), []).append(command[1])
+            elif shown or of_code or block.exit_status or _leaves_something(command, later):
                 output += run_command(command, block.exit_status, pytester, capfd)
             else:
                 assert collected(pytester, *command[1:])
         if shown:
             _assert_shown(shown, output)
+    for options, files in tests.items():
+        run_command(["pytest", *files, *options], 0, pytester, capfd)
     if examples:
         run_command(_together(pytester.path, examples), 0, pytester, capfd)
-    if tests:
-        run_command(["pytest", *tests], 0, pytester, capfd)
     if left_out:
         pytest.skip(f"all blocks but {', '.join(left_out)} ran: these need Paddle (make demo-paddle)")
 
@@ -178,7 +178,7 @@ def _commands(block: Block, following: Block | None) -> list[list[str]]:
     assert block.name, f"a comment in the first line must name the file:\n{block.text}"
     if _is_run(following) or block.name == "conftest.py":
         return []
-    return [["python", block.name]]
+    return [["pytest" if block.name.startswith("test_") else "python", block.name]]
 
 
 def _is_run(following: Block | None) -> bool:
@@ -188,10 +188,13 @@ def _is_run(following: Block | None) -> bool:
 
 def _leaves_something(command: list[str], later: str) -> bool:
     """Is it no run of a dump, or does what follows name a file of its?"""
-    program, *args = command
-    options = (arg.partition("=") for arg in args)
+    options = (arg.partition("=") for arg in command)
     written = [value for option, _, value in options if option in WRITING]
-    return program != "pytest" or any(arg.endswith(".py") for arg in args) or any(name in later for name in written)
+    return command[0] != "pytest" or any(name in later for name in written)
+
+
+def _is_of_tests(command: list[str]) -> bool:
+    return command[0] == "pytest" and command[1].endswith(".py")
 
 
 def _together(folder: Path, examples: list[str]) -> list[str]:

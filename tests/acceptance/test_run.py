@@ -38,16 +38,8 @@ def test_a_healthy_dump_passes(healthy_run: Ran) -> None:
     assert [row["id"] for row in healthy_run.rows] == [f"dump.json::{name}" for name in NAMES]
 
 
-def test_verdicts_become_outcomes(planted_run: Ran) -> None:
-    stdout = planted_run.result.stdout
-    stdout.fnmatch_lines(["dump.json FFw..s*", "FAILED dump.json::Functional.relu.0.forward - output.0: noise ratio *"])
-    stdout.fnmatch_lines(["*2 failed, 2 passed, 1 skipped, 1 warned*"])
-    assert planted_run.result.ret == 1
-    stdout.no_fnmatch_line("*items.py*")
-    stdout.no_fnmatch_line("*Traceback*")
-
-
 def test_the_terminal_text_of_a_failing_run_is_as_kept(planted_run: Ran, snapshot: SnapshotAssertion) -> None:
+    assert planted_run.result.ret == 1
     text = planted_run.result.stdout.str()
     for pattern, replacement in (
         (r"-+ generated xml file: .*\n", ""),

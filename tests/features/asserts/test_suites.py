@@ -39,10 +39,7 @@ def lines_of(pytester: pytest.Pytester, *options: str) -> list[str]:
     return pytester.runpytest("-p", "no:cacheprovider", *options).outlines
 
 
-@pytest.mark.parametrize(
-    ("style", "ways"),
-    [("auto", WAYS), ("short", WAYS[1:]), ("no", WAYS[:1])],
-)
+@pytest.mark.parametrize(("style", "ways"), [("auto", WAYS), ("no", WAYS[:1])])
 def test_suites_say_the_same(pytester: pytest.Pytester, style: str, ways: tuple[str, ...]) -> None:
     pytester.makepyfile(**{f"test_{name}": text for name, text in SUITES.items() if style == "auto" or name == "layer"})
     plain = lines_of(pytester, f"--tb={style}")

@@ -50,7 +50,6 @@ def test_github_marks_the_line_of_the_call(
 
 
 def test_markdown_lists_the_failed_cases(planted_run: Ran) -> None:
-    planted_run.result.stdout.no_fnmatch_line("::error*")
     page = (planted_run.folder / "out/summary.md").read_text()
     assert page.splitlines()[:5] == [
         "## pytest-probe: 2 cases failed",
