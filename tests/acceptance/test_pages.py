@@ -149,9 +149,10 @@ def test_the_code_blocks_of_a_page_run_and_print_what_it_shows(
             examples.append(block.text)
         shown = following.text if following is not None and following.language == "text" and following.follows else ""
         of_code = place > 0 and found[place - 1].language == "python" and block.follows
+        rest = [each.text for each in found[place + 1 :] if each.language in ("sh", "python")]
         output = ""
         for number, command in enumerate(commands, start=1):
-            later = " ".join([*chain(*commands[number:]), *(each.text for each in found[place + 1 :])])
+            later = " ".join([*chain(*commands[number:]), *rest])
             if not (shown or block.exit_status) and _is_of_tests(command):
                 tests.setdefault(tuple(command[2:]), []).append(command[1])
             elif shown or of_code or block.exit_status or _leaves_something(command, later):

@@ -28,7 +28,6 @@ print(__name__, sys.argv[1:])
 COMMAND = [sys.executable, "-c", "from pytest_probe.cli import main; raise SystemExit(main())", "time"]
 ENDS = {
     "status": ("sys.exit(5)", 5, ""),
-    "exception": ("raise KeyError('the program')", 1, "KeyError: 'the program'"),
     # Python itself ends by the signal.
     "Ctrl-C": ("os.kill(os.getpid(), signal.SIGINT); import time; time.sleep(60)", -2, "KeyboardInterrupt"),
 }

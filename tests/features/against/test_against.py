@@ -16,7 +16,8 @@ from tests.support.running import refusal
 
 
 def test_two_recordings_of_one_program_are_equal(compare: Compare) -> None:
-    result, found = compare("gpt", "again")
+    result, found = compare("gpt", "again", "--probe-strict")
+    assert result.ret == 0
     assert {row["answers"][0]["pair"]["status"] for row in found.values()} == {"equal"}
     result.assert_outcomes(passed=len(found))
     result.stdout.fnmatch_lines(["A against B, * cases: * equal*", "*all pairs are equal*"])

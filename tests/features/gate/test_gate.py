@@ -316,12 +316,29 @@ def test_a_baseline_without_a_case_of_the_run_compares_nothing(pytester: pytest.
     assert result.ret == 1
 
 
+# Wrong for other inputs than the first ones.
+WRONG_LATER = """
+        first = []
+        def sin(x):
+            first.append(x)
+            return torch.sin(x) * (1 if torch.equal(x, first[0]) else 1.01)
+
+        registry.calls["Torch.sin"] = sin
+"""
+
+
 @pytest.mark.usefixtures("baseline")
-def test_repeats_measure_the_spread(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeats_measure_the_spread_and_an_error_with_other_inputs_fails(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "spread" not in lines()["Torch.exp.0.forward"]
+    pytester.makeconftest(CONFTEST + WRONG_LATER)
     result = run(pytester, BASELINE, UPDATE, "--probe-repeat=3", "-n1")
-    result.assert_outcomes(passed=3)
-    result.stdout.fnmatch_lines(["probe: cpu, *, seeds 0 to 2"])
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(
+        ["probe: cpu, *, seeds 0 to 2", "note: found with other inputs: --probe-seed=1 --probe-repeat=1"]
+    )
+    assert lines()["Torch.sin.0.forward"]["verdict"] == "error"
     (spread,) = lines()["Torch.exp.0.forward"]["spread"]
     assert all(1 <= factor < 1.2 for factor in spread)
     assert json.loads(Path("base.jsonl").read_text().splitlines()[0])["repeat"] == 3
@@ -330,27 +347,6 @@ def test_repeats_measure_the_spread(pytester: pytest.Pytester, monkeypatch: pyte
     result = run(pytester, BASELINE)
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["  relative RMSE * 1.3*  worse"])
-
-
-def test_an_error_with_other_inputs_fails(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump(data=DATA)
-    pytester.makeconftest(
-        """
-        import torch
-
-        SEEN = {}
-
-        def exp(x):
-            return torch.exp(x) * (1 if torch.equal(x, SEEN.setdefault("first", x)) else 1.01)
-
-        def pytest_probe_register(registry):
-            registry.calls["Torch.exp"] = exp
-        """
-    )
-    result = run(pytester, BASELINE, UPDATE, "--probe-repeat=2")
-    result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines(["note: found with other inputs: --probe-seed=1 --probe-repeat=1"])
-    assert lines()["Torch.exp.0.forward"]["verdict"] == "error"
 
 
 SQUARE, SCALAR = tensor(9, 9), {"type": "float", "value": 0.3}
