@@ -81,8 +81,8 @@ def test_every_item_runs_where_many_kill_their_worker(
     vmstat.write_text("pgfault 5\noom_kill 7")
     monkeypatch.setattr(running_case, "_VMSTAT", vmstat)
     relu, argmax = entries()["Functional.relu.0.forward"], entries()["Torch.argmax.0.forward"]
-    data = {f"Torch.argmax.{number}.forward": argmax for number in range(5)}
-    data |= {f"Functional.{api}.0.forward": relu for api in ("relu", "gelu", "silu", "elu", "selu")}
+    data = {f"Functional.{api}.0.forward": relu for api in ("elu", "gelu", "relu", "silu", "selu")}
+    data |= {f"Torch.argmax.{number}.forward": argmax for number in range(5)}
     faults = FAULTS.replace("Torch.argmax", "Functional.silu").rstrip() + LOSSES
     found = probed("-n1", "--probe-seed=3", "--junitxml=junit.xml", data=data, conftest=faults)
     result = found.result
