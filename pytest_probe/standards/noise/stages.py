@@ -152,7 +152,7 @@ def between_steps(comparison: Comparison, runs: list[AnyArray]) -> Stage:
         pairs = zip(evidence.narrow_steps_perturbed(STAGES[-1]), evidence.perturbed_narrow(STAGES[-1]), strict=False)
         with np.errstate(invalid="ignore"):
             runs = runs + [expected + np.where(step == exact, 0.0, step - exact) for step, exact in pairs]
-    spread = pooled_spread(comparison, run_spread(comparison, runs + sampled))
+    spread = pooled_spread(comparison, run_spread(comparison, runs + sampled), by_results=not shares_rms(comparison))
     # Sampled rounding has a direction: against R a healthy kernel would be off by all of it.
     center = nearest_sample(comparison, [comparison.expected, *sampled]) if sampled else comparison.expected
     measured = noise_of(replace(comparison, expected=center), spread)
@@ -245,14 +245,16 @@ def in_domain(comparison: Comparison, spread: Spread | None) -> Spread | None:
     return replace(spread, lost=spread.lost & ~np.isinf(comparison.expected))
 
 
-def pooled_spread(comparison: Comparison, spread: Spread | None) -> Spread | None:
+def pooled_spread(comparison: Comparison, spread: Spread | None, *, by_results: bool = False) -> Spread | None:
     """Where the API works element by element: the largest spread among elements of like arguments, or, where several
-    arguments decide, of like results. A gradient counts in units of the incoming one, as each element has its own."""
-    if spread is None or not comparison.elementwise:
+    arguments decide, of like results. A gradient counts in units of the incoming one, as each element has its own.
+
+    by_results: of like results in any case. Few roundings to 16 bit may decide all of a row, and be none by chance."""
+    if spread is None or not (comparison.elementwise or by_results):
         return spread
     expected, values = comparison.expected, comparison.call.argument("input")
     units = list(comparison.case.incoming.values()) if comparison.direction == "backward" else [np.ones(expected.shape)]
-    alone = len(comparison.call.all_arrays) == len(units) == 1
+    alone = comparison.elementwise and len(comparison.call.all_arrays) == len(units) == 1
     fits = alone and all(np.shape(each) == expected.shape for each in (values, *units))
     order, unit = (widen(values), np.abs(widen(units[0]))) if fits else (expected, np.ones(expected.shape))
     return allowed_scale.pooled(spread, np.abs(order) if order.dtype.kind == "c" else order, unit)
