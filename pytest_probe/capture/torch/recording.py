@@ -17,6 +17,7 @@ from pytest_probe.capture.torch.hooks import TorchHooks
 from pytest_probe.capture.torch.timing import TorchTiming
 from pytest_probe.capture.torch.values import Values
 from pytest_probe.errors import SettingsError
+from pytest_probe.frameworks.torch.state import unfrozen
 
 # Dropout that keeps all elements, for programs that are compared: torch's functions, with training=False.
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
@@ -72,5 +73,6 @@ def sample(config: CaptureConfig, dtype: str, shape: tuple[int, ...]) -> tuple[V
 def seed(seed: int, deterministic: bool) -> None:
     torch.manual_seed(seed)
     torch.use_deterministic_algorithms(deterministic, warn_only=True)
-    torch.backends.cudnn.deterministic = deterministic
-    torch.backends.cudnn.benchmark = False
+    with unfrozen():
+        torch.backends.cudnn.deterministic = deterministic
+        torch.backends.cudnn.benchmark = False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
 from typing import Any
 
@@ -288,13 +288,21 @@ def all_bits() -> Iterator[None]:
     owners = ((torch.backends.cuda, "matmul"), (torch.backends, "cudnn"), (_npu(), "matmul"), (_npu(), "conv"))
     found = [getattr(owner, name, None) for owner, name in owners]
     flags = [(owner, flag) for owner in found for flag in ("allow_tf32", "allow_hf32") if flag_of(owner, flag)]
-    for owner, flag in flags:
-        setattr(owner, flag, False)
+    with unfrozen():
+        for owner, flag in flags:
+            setattr(owner, flag, False)
     try:
         yield
     finally:
-        for owner, flag in flags:
-            setattr(owner, flag, True)
+        with unfrozen():
+            for owner, flag in flags:
+                setattr(owner, flag, True)
+
+
+def unfrozen() -> AbstractContextManager[None]:
+    """Inside, torch's flags can be set. torch.testing._internal, which tests of kernels import, forbids that."""
+    allowing: AbstractContextManager[None] = getattr(torch.backends, "__allow_nonbracketed_mutation")()
+    return allowing
 
 
 def _npu() -> Any:
