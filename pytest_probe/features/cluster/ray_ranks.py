@@ -28,7 +28,7 @@ from pytest_probe.user_errors import first_line
 # Methods of this group run while another method of the actor waits: it can be closed, or asked, meanwhile.
 _BESIDE = "beside"
 # Seconds that processes have to clean up behind them.
-_CLOSES = 5.0
+CLOSES = 5.0
 # Seconds until devices are free for ranks, at most; ranks share the free ones.
 _STARTS = 30.0
 # Seconds that an actor has to start, and to answer what it need not wait for.
@@ -110,10 +110,15 @@ class RayRanks:
             return
         with suppress(RayError, RuntimeError):
             closed = [actor.close.remote() for actor in actors]
-            ray.wait(closed, num_returns=len(closed), timeout=_CLOSES)
+            ray.wait(closed, num_returns=len(closed), timeout=CLOSES)
         for actor in actors:
             with suppress(RayError, RuntimeError):
                 ray.kill(actor)
+
+
+def last_line(error: BaseException) -> str:
+    """The last line of an error on a node, whose first lines are a traceback."""
+    return next(line for line in reversed(str(error).splitlines() or [type(error).__name__]) if line.strip())
 
 
 def _stack(ref: Any) -> str:
@@ -127,12 +132,7 @@ def _stack(ref: Any) -> str:
 def _words(error: RayError) -> str:
     if isinstance(error, GetTimeoutError):
         return f"no answer within {_ANSWERS:g} s"
-    return _last_line(error) if isinstance(error, RayTaskError) else first_line(error)
-
-
-def _last_line(error: BaseException) -> str:
-    """The last line of an error on a node, whose first lines are a traceback."""
-    return next(line for line in reversed(str(error).splitlines() or [type(error).__name__]) if line.strip())
+    return last_line(error) if isinstance(error, RayTaskError) else first_line(error)
 
 
 class _RayRank:

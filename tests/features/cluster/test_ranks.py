@@ -1,9 +1,8 @@
-"""--probe-ranks with --probe-cluster: collectives made on the devices of two nodes of Ray's own in one machine."""
+"""--probe-ranks with --probe-cluster: collectives made on the devices of three nodes of Ray's own in one machine."""
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -124,48 +123,6 @@ def test_a_rank_whose_node_goes_away_is_named(devices: Any) -> None:
     assert found[1].value.startswith("its node went away (")
     pool.close()
     assert ended("STARTED_FOR", "this")
-
-
-@pytest.mark.usefixtures("devices")
-def test_a_node_without_the_package_says_so() -> None:
-    from ray import cloudpickle
-
-    from pytest_probe.features.cluster.ray_pool import task_of_shard
-
-    task = cloudpickle.dumps(task_of_shard())
-
-    def without() -> Any:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "pytest_probe"]:
-            del sys.modules[name]
-        sys.modules["pytest_probe"] = None  # type: ignore[assignment]
-        return cloudpickle.loads(task)(({}, b""), (), None, 1, None)
-
-    remote: Any = ray.remote
-    node, name, why = ray.get(remote(without).remote())
-    assert (node, name) in [(each["NodeID"], each["NodeManagerAddress"]) for each in ray.nodes()]
-    assert why.startswith("ModuleNotFoundError: No module named 'pytest_probe.")
-
-
-def test_shards_end_where_no_device_is_left_or_the_head_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pytest_probe.features.cluster import ray_pool
-
-    pool: Any = object.__new__(ray_pool.RayPool)
-    pool._wanted, pool._resource, pool._said = {"num_cpus": 2}, "CPU", list
-    monkeypatch.setattr(ray, "wait", lambda tasks, timeout: ([], tasks))
-    nodes: list[Any] = [{"NodeID": "a", "Resources": {"CPU": 1.0}}, {"NodeID": "b", "Resources": {"CPU": 2.0}}]
-    monkeypatch.setattr(ray_pool, "_nodes", lambda: nodes)
-    pool._tasks, pool._refused = {"task": 7}, set()
-    assert pool.news() == ([], [])
-    pool.refuse("b")
-    assert pool.news() == ([], [(7, "", "", "no device of the cluster is left")])
-
-    def lost() -> None:
-        raise ray.exceptions.RayActorError
-
-    pool._tasks, pool._said = {"task": 8}, lost
-    [(number, *_, why)] = pool.news()[1]
-    assert number == 8
-    assert why.startswith("the head of the cluster is lost (")
 
 
 @pytest.mark.usefixtures("devices")
