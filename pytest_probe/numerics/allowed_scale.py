@@ -22,12 +22,11 @@ from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, AnyArray, BoolArray, 
 from pytest_probe.numerics.statistics import stable_order
 from pytest_probe.numerics.ulp import alike
 
-# The share of RMS(S). A convolution by FFT errs alike everywhere, also where the signal is empty and S is 0; and a
-# choice may fall on an element that no run chose.
+# The share of RMS(S). A convolution by FFT errs alike everywhere, also where the signal is empty and S is 0.
 RMS_SHARE = 0.5
-# The share of the median of S, of the elements that move, where there are neither. A kernel may form a small number as
-# a difference of usual ones where the reference multiplies small ones: a gradient of p - 1 is off by a roundoff of 1.
-# Chosen: healthy outputs are off there by up to 1 median, and the limit is 64 times this.
+# The share of the median of S, of the elements that move, where each element errs by itself. A kernel may form a small
+# number as a difference of usual ones, where the reference multiplies small ones. Chosen: no healthy output of
+# benchmarks/explanations.py is off there by more than 1 median, and the limit is 64 times this.
 MEDIAN_SHARE = 0.125
 # Share of the reference's RMS: less than any roundoff of float64, and more than what moved zeros leave.
 UNMOVED = 2.0**-70
@@ -187,18 +186,24 @@ def scale(
     return allowed_by(expected, size, parts, dtype=dtype, roundoff=roundoff)
 
 
-def median_share(spread: Spread) -> float:
-    """What every element is granted of the median of S, of the elements that move; 0 where none does."""
-    moved = spread.size[spread.size > 0]
-    return MEDIAN_SHARE * float(np.median(moved)) if moved.size else 0.0
+def median_share(spread: Spread, weights: AnyArray | None = None) -> float:
+    """What every element is granted of the median of S, of the elements that move; 0 where none does. weights as of
+    `scale`."""
+    moves = spread.size > 0
+    sizes = spread.size[moves]
+    if not sizes.size:
+        return 0.0
+    if weights is None:
+        return MEDIAN_SHARE * float(np.median(sizes))
+    order = np.argsort(sizes)
+    sums = np.cumsum(weights[moves][order])
+    return MEDIAN_SHARE * float(sizes[order][np.searchsorted(sums, sums[-1] / 2)])
 
 
 def share_of(expected: AnyArray, share: float, still: float, weights: AnyArray | None) -> _Share | None:
     """The part of the allowed scale that every element gets from the other elements."""
-    if not share:
-        return None
     if still == math.inf:
-        return _Share(share)
+        return _Share(share) if share else None
     finite = np.isfinite(expected)
     rms = root_mean_square(np.abs(expected[finite]), None if weights is None else weights[finite])
     return _Share(share, still * rms, UNMOVED * rms)

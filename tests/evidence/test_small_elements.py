@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -123,3 +124,56 @@ def test_a_small_element_that_is_off_by_a_tenth_is_an_error(
         return found
 
     assert verdict(wrong, api, dtype, device) == "error"
+
+
+class SoftmaxOfGpu(torch.autograd.Function):
+    """The gradient is a difference of numbers near 1 where a row is confident, as in torch's kernel for CUDA."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        found = F.softmax(x.float(), -1)
+        ctx.save_for_backward(found)
+        return found.to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (found,) = ctx.saved_tensors
+        product = gradient.float() * found
+        return (product - found * product.sum(-1, keepdim=True)).to(gradient.dtype)
+
+
+@pytest.mark.parametrize("device", ["cpu", "other"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("seed", range(3))
+def test_gradients_of_confident_rows_pass(seed: int, dtype: torch.dtype, device: str) -> None:
+    x = torch.randn(256, 16, generator=torch.Generator().manual_seed(seed))
+    x[:, 3] += 12 + 8 * x[:, 4].abs()
+    found = compared(
+        SoftmaxOfGpu.apply,
+        softmax,
+        [x.to(dtype)],
+        device=device,
+        api="Functional.softmax",
+        backward=True,
+        key=str(seed),
+    )
+    assert [each.verdict for each in found] == ["pass", "pass"]
+
+
+@pytest.mark.parametrize("device", ["cpu", "other"])
+@pytest.mark.parametrize("seed", range(3))
+def test_losses_of_confident_rows_pass(seed: int, device: str) -> None:
+    x = torch.randn(512, 64, generator=torch.Generator().manual_seed(seed))
+    x[:, 3] += 12 + 8 * x[:, 4].abs()
+    labels = torch.where(torch.arange(512) % 3 == 0, 5, 3)
+
+    def kernel(x: Tensor, labels: Tensor) -> Tensor:
+        largest = x.amax(-1, keepdim=True)
+        sums = largest + torch.exp(x - largest).sum(-1, keepdim=True).log()
+        return (sums - x.gather(-1, labels[:, None]))[:, 0]
+
+    def loss(x: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(x, labels, reduction="none")
+
+    (found,) = compared(kernel, loss, [x, labels], device=device, api="Functional.cross_entropy", key=str(seed))
+    assert found.verdict == "pass", found.reason

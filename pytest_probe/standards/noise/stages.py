@@ -77,7 +77,7 @@ def with_runs(comparison: Comparison, spread: Spread | None, more: list[AnyArray
 
 def beside_all(comparison: Comparison, spread: Spread | None, k: int) -> Stage:
     """Against the spread of k runs of each kind that does not round to 16 bit."""
-    spread = pooled_spread(comparison, spread)
+    spread = pooled_spread(comparison, spread, by_results=not shares_rms(comparison))
     return _for_correlated(comparison, measured_stage(comparison, spread, limits_of(comparison), k, STEPS_SOURCE))
 
 
@@ -249,7 +249,7 @@ def pooled_spread(comparison: Comparison, spread: Spread | None, *, by_results: 
     """Where the API works element by element: the largest spread among elements of like arguments, or, where several
     arguments decide, of like results. A gradient counts in units of the incoming one, as each element has its own.
 
-    by_results: of like results in any case. Few roundings to 16 bit may decide all of a row, and be none by chance."""
+    by_results: of like results in any case. Few roundings may decide all of a row, and be none by chance."""
     if spread is None or not (comparison.elementwise or by_results):
         return spread
     expected, values = comparison.expected, comparison.call.argument("input")
@@ -282,7 +282,7 @@ def noise_of(comparison: Comparison, spread: Spread | None, share: float | None 
         dtype=comparison.precision,
         roundoff=comparison.roundoff,
         share=share_of(comparison, spread) if share is None else share,
-        still=still_of(comparison),
+        still=still_of(comparison) if share is None and spread is not None else math.inf,
         weights=comparison.weights,
     )
 
@@ -301,7 +301,7 @@ def scale_of(comparison: Comparison, spread: Spread | None) -> AnyArray:
             dtype=comparison.precision,
             roundoff=comparison.roundoff,
             share=share_of(comparison, spread),
-            still=still_of(comparison),
+            still=math.inf if spread is None else still_of(comparison),
             weights=comparison.weights,
         )
 
@@ -310,7 +310,7 @@ def still_of(comparison: Comparison) -> float:
     """What is granted where nothing moves. A convolution by tiles, or by Fourier transforms, spreads its rounding over
     all elements; of any other function it may be the rounding of a sum of all."""
     spreads = comparison.classes & {"terms_of_kernel", "terms_of_transposed_kernel"}
-    return math.inf if spreads else FLOOR_OF_UNMOVED * comparison.roundoff
+    return math.inf if spreads or comparison.elementwise else FLOOR_OF_UNMOVED * comparison.roundoff
 
 
 def share_of(comparison: Comparison, spread: Spread | None) -> float:
@@ -321,15 +321,18 @@ def share_of(comparison: Comparison, spread: Spread | None) -> float:
         return allowed_scale.RMS_SHARE * allowed_scale.root_mean_square(spread.size, comparison.weights)
     # A kernel may flush subnormal numbers of float32 inside, as exponentials before they are divided by their sum.
     sizes = np.abs(comparison.expected)
-    typical = comparison.roundoff * allowed_scale.root_mean_square(sizes[np.isfinite(sizes)])
-    return max(allowed_scale.median_share(spread), min(SMALLEST_FLOAT32 / 2, typical))
+    rms = allowed_scale.root_mean_square(np.where(np.isfinite(sizes), sizes, 0.0), comparison.weights)
+    share = allowed_scale.median_share(spread, comparison.weights)
+    return max(share, min(SMALLEST_FLOAT32 / 2, comparison.roundoff * rms))
 
 
 def shares_rms(comparison: Comparison) -> bool:
     """Is every element granted a share of RMS(S)? A convolution by tiles, or by Fourier transforms, spreads its
-    rounding over all elements; what may choose may choose elsewhere; and few runs of a device mode may round an element
-    alike by chance."""
+    rounding over all elements; what may choose may choose elsewhere; a gradient may be a difference of numbers that are
+    far larger (p - 1 where p is near 1), which no run shows; and few runs of a device mode may round an element alike
+    by chance."""
     if comparison.elementwise:
         return False
     spreads = comparison.classes & {"terms_of_kernel", "terms_of_transposed_kernel"}
-    return bool(spreads) or "smooth" not in comparison.classes or comparison.allowance.emulated
+    one_by_one = "smooth" in comparison.classes and comparison.direction == "forward" and not spreads
+    return not one_by_one or comparison.allowance.emulated

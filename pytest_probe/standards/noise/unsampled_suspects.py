@@ -26,9 +26,9 @@ ROOM = 4.0
 
 class UnsampledSuspects(Struct, frozen=True):
     """Tells which elements may be above a limit compared with runs, where drawn elements of their output are within
-    theirs in a stage: not those that are within them for what each element is granted of the RMS of all. Nor, where
-    steps in 16 bit or the CPU's own errors explain the drawn ones, those that are no farther off than these, in ulps or
-    in what each is granted, but for rows that are farther off as a whole; attention has some more room.
+    theirs in a stage: not those that are within them for half the RMS of the drawn ones' scatter. Nor, where steps in
+    16 bit or the CPU's own errors explain the drawn ones, those that are no farther off than these, in ulps or in what
+    each is granted, but for rows that are farther off as a whole; attention has some more room.
 
     least is what each is granted; farthest and row are how far an element, and a row as a whole, may be off beside such
     steps, None without them.
