@@ -197,7 +197,7 @@ def apart(*args: Any, **kwargs: Any) -> perturbed.Perturbation:
     return replace(perturbed.Perturbation(*args, **kwargs), together=False)
 
 
-def by_first_argument(comparison: Comparison, spread: Any) -> Any:
+def by_first_argument(comparison: Comparison, spread: Any, **_: Any) -> Any:
     order = comparison.call.argument("input")
     return None if spread is None else pooled(spread, order, np.ones(order.shape))
 
@@ -233,7 +233,7 @@ CLAUSES = (
     Clause(
         "neighbours' spread, element by element", "gradient of gelu in its tail, torch's own kernel",
         F.gelu, F.gelu, lambda: [torch.linspace(-8, -3, 20_000)],
-        ((stages, "pooled_spread", lambda comparison, spread: spread),),
+        ((stages, "pooled_spread", lambda comparison, spread, **_: spread),),
         "pass", "error", api="Functional.gelu", backward=True,
     ),
     Clause(
