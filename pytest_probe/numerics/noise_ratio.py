@@ -57,7 +57,7 @@ def measure_noise(
     Ratio = max(0, |actual - R| - ulp(R) / 2) / A; inf where R is an infinity or NaN and actual is another value, unless
     a run has such a one as well.
     """
-    parts = allowed_scale.share_of(expected, share, still, weights)
+    parts = allowed_scale.parts_of(expected, share, still, weights)
 
     def ratios_of(actual: AnyArray, expected: AnyArray, size: AnyArray | None = None) -> AnyArray:
         wide = _settled(actual, expected, dtype)

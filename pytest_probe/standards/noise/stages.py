@@ -282,7 +282,7 @@ def noise_of(comparison: Comparison, spread: Spread | None, share: float | None 
         dtype=comparison.precision,
         roundoff=comparison.roundoff,
         share=share_of(comparison, spread) if share is None else share,
-        still=still_of(comparison) if share is None and spread is not None else math.inf,
+        still=still_of(comparison, spread) if share is None else math.inf,
         weights=comparison.weights,
     )
 
@@ -301,16 +301,22 @@ def scale_of(comparison: Comparison, spread: Spread | None) -> AnyArray:
             dtype=comparison.precision,
             roundoff=comparison.roundoff,
             share=share_of(comparison, spread),
-            still=math.inf if spread is None else still_of(comparison),
+            still=still_of(comparison, spread),
             weights=comparison.weights,
         )
 
 
-def still_of(comparison: Comparison) -> float:
-    """What is granted where nothing moves. A convolution by tiles, or by Fourier transforms, spreads its rounding over
-    all elements; of any other function it may be the rounding of a sum of all."""
-    spreads = comparison.classes & {"terms_of_kernel", "terms_of_transposed_kernel"}
-    return math.inf if spreads or comparison.elementwise else FLOOR_OF_UNMOVED * comparison.roundoff
+def still_of(comparison: Comparison, spread: Spread | None) -> float:
+    """What is granted where nothing moves, inf: what all others are. Of a function that spreads its rounding over no
+    other elements it may be the rounding of a sum of all."""
+    if spread is None or comparison.elementwise or _spreads_rounding(comparison):
+        return math.inf
+    return FLOOR_OF_UNMOVED * comparison.roundoff
+
+
+def _spreads_rounding(comparison: Comparison) -> bool:
+    """A convolution by tiles, or by Fourier transforms, spreads its rounding over all elements."""
+    return not comparison.classes.isdisjoint(("terms_of_kernel", "terms_of_transposed_kernel"))
 
 
 def share_of(comparison: Comparison, spread: Spread | None) -> float:
@@ -327,12 +333,10 @@ def share_of(comparison: Comparison, spread: Spread | None) -> float:
 
 
 def shares_rms(comparison: Comparison) -> bool:
-    """Is every element granted a share of RMS(S)? A convolution by tiles, or by Fourier transforms, spreads its
-    rounding over all elements; what may choose may choose elsewhere; a gradient may be a difference of numbers that are
-    far larger (p - 1 where p is near 1), which no run shows; and few runs of a device mode may round an element alike
-    by chance."""
+    """Is every element granted a share of RMS(S)? A convolution spreads its rounding; what may choose may choose
+    elsewhere; a gradient may be a difference of numbers that are far larger (p - 1 where p is near 1), which no run
+    shows; and few runs of a device mode may round an element alike by chance."""
     if comparison.elementwise:
         return False
-    spreads = comparison.classes & {"terms_of_kernel", "terms_of_transposed_kernel"}
-    one_by_one = "smooth" in comparison.classes and comparison.direction == "forward" and not spreads
-    return not one_by_one or comparison.allowance.emulated
+    others = "smooth" not in comparison.classes or comparison.direction == "backward"
+    return others or _spreads_rounding(comparison) or comparison.allowance.emulated

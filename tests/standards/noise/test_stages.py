@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from tests.support.asking import ONES, ULP, by_noise, off
+from pytest_probe.numerics.allowed_scale import Spread
+from pytest_probe.standards.noise import stages
+from tests.support.asking import ONES, ULP, by_noise, comparison, off
 
 
 @pytest.mark.parametrize(("runs", "k"), [([0, 100], 2), ([100, 0], 1), ([0, 0, 0, 100], 4), ([0, 0, 100], 3)])
@@ -61,6 +64,18 @@ def test_a_smooth_function_grants_each_element_8_medians() -> None:
     for medians, verdict in ((7.9, "pass"), (8.1, "error")):
         wrong = wanted + medians * 8 * ULP * (np.arange(100) == 60)
         assert by_noise(wrong, wanted, api="Functional.softmax", runs=runs).verdict == verdict
+
+
+def test_elements_of_a_sample_count_as_often_as_they_stand_for_in_what_all_are_granted() -> None:
+    size = np.where(np.arange(100) < 40, 1.0, 100.0)
+    few, many = np.where(np.arange(100) < 40, 9.0, 1.0), np.where(np.arange(100) < 40, 1.0, 9.0)
+    by_rms = [((360 + 60e4) / 420) ** 0.5 / 2, ((40 + 540e4) / 580) ** 0.5 / 2]
+    for api, expected in (("Functional.softmax", [0.125, 12.5]), ("Torch.std", by_rms)):
+        found = [
+            stages.share_of(replace(comparison(ONES, ONES, api=api), weights=weights), Spread.of(size))
+            for weights in (few, many)
+        ]
+        assert found == pytest.approx(expected)
 
 
 def test_a_smooth_function_may_flush_subnormal_numbers_of_float32_inside() -> None:
