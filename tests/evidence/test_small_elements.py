@@ -38,6 +38,10 @@ def of_wide_logits() -> tuple[Tensor, ...]:
     return (30 * numbers(64, 256),)
 
 
+def of_masked_logits() -> tuple[Tensor, ...]:
+    return (numbers(64, 256) - 500 * torch.ones(64, 256).triu(16),)
+
+
 def of_small_rows() -> tuple[Tensor, ...]:
     return numbers(64, 96) * torch.logspace(-8, 0, 64)[:, None], numbers(96, 32)
 
@@ -75,6 +79,11 @@ def flushing(x: Tensor) -> Tensor:
     return torch.where(found < 2.0**-126, 0.0, found)
 
 
+def clipping(x: Tensor) -> Tensor:
+    powers = torch.exp((x.double() - x.double().amax(-1, keepdim=True)).clamp(min=-64))
+    return powers / powers.sum(-1, keepdim=True)
+
+
 def split_in_two(x: Tensor, weight: Tensor) -> Tensor:
     half = x.shape[-1] // 2
     return x[:, :half].float() @ weight[:half].float() + x[:, half:].float() @ weight[half:].float()
@@ -107,6 +116,16 @@ def verdict(function: Function, api: str, dtype: torch.dtype, device: str) -> st
 @pytest.mark.parametrize(("api", "function"), [(api, each) for api, some in HEALTHY.items() for each in some])
 def test_healthy_kernels_pass(api: str, function: Function, dtype: torch.dtype, device: str) -> None:
     assert verdict(function, api, dtype, device) == "pass"
+
+
+@pytest.mark.parametrize("device", ["cpu", "other"])
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.float64])
+def test_clipped_exponents_pass(dtype: torch.dtype, device: str) -> None:
+    args = [each.to(dtype) for each in of_masked_logits()]
+    (found,) = compared(
+        lambda x: clipping(x).to(dtype), softmax, args, device=device, allow="none", api="Functional.softmax"
+    )
+    assert found.verdict == "pass", found.reason
 
 
 @pytest.mark.parametrize("device", ["cpu", "other"])

@@ -28,6 +28,9 @@ EACH_STEP = "rounds each step in"
 # Roundoffs of the reference's RMS, in the scale of elements that no run moves from zero. An FFT errs by 2 or 3 of them
 # there, by 64 times the scale at most; a mask of -10 leaks 750.
 FLOOR_OF_UNMOVED = 0.25
+# A kernel may clip exponents before it takes exponentials, as Paddle's of softmax does at this one: what a mask hides
+# is this small, but no zero.
+CLIPPED = math.exp(-64)
 # A choice among many equal elements may fall on one that no run has chosen, and among zeros no run chooses another:
 # runs that tell, and the share of elements.
 RUNS_FOR_TIES, FEW_CHOICES = 64, 0.05
@@ -327,9 +330,10 @@ def share_of(comparison: Comparison, spread: Spread | None) -> float:
         return allowed_scale.RMS_SHARE * allowed_scale.root_mean_square(spread.size, comparison.weights)
     # A kernel may flush subnormal numbers of float32 inside, as exponentials before they are divided by their sum.
     sizes = np.abs(comparison.expected)
-    rms = allowed_scale.root_mean_square(np.where(np.isfinite(sizes), sizes, 0.0), comparison.weights)
-    share = allowed_scale.median_share(spread, comparison.weights)
-    return max(share, min(SMALLEST_FLOAT32 / 2, comparison.roundoff * rms))
+    finite = np.where(np.isfinite(sizes), sizes, 0.0)
+    rms = allowed_scale.root_mean_square(finite, comparison.weights)
+    lost = max(min(SMALLEST_FLOAT32 / 2, comparison.roundoff * rms), CLIPPED * float(finite.max(initial=0.0)))
+    return max(allowed_scale.median_share(spread, comparison.weights), lost)
 
 
 def shares_rms(comparison: Comparison) -> bool:
