@@ -15,7 +15,7 @@ from pytest_probe.numerics.noise_limits import Limits
 from pytest_probe.numerics.noise_ratio import Noise
 from pytest_probe.numerics.statistics import design_effect
 from pytest_probe.standards.noise import added_in_order
-from pytest_probe.standards.noise.explanation import STAGES, Stage
+from pytest_probe.standards.noise.explanation import STAGES, Stage, may_choose
 from pytest_probe.standards.noise.summed_terms import may_use_winograd, summed_terms
 
 # What results say in scale_from; decide() and the biases ask for them.
@@ -31,6 +31,9 @@ FLOOR_OF_UNMOVED = 0.25
 # A kernel may clip exponents before it takes exponentials, as Paddle's of softmax does at this one: what a mask hides
 # is this small, but no zero.
 CLIPPED = math.exp(-64)
+# How much of S counts for the other elements where a function may choose: medians of S, or roundoffs of the
+# reference's RMS. Chosen: with them no healthy output in docs/evidence.md is flagged.
+LEVEL_OF_MEDIAN, LEVEL = 8.0, 64.0
 # A choice among many equal elements may fall on one that no run has chosen, and among zeros no run chooses another:
 # runs that tell, and the share of elements.
 RUNS_FOR_TIES, FEW_CHOICES = 64, 0.05
@@ -326,14 +329,19 @@ def share_of(comparison: Comparison, spread: Spread | None) -> float:
     """What every element is granted of the scatter of all."""
     if spread is None or comparison.elementwise:
         return 0.0
-    if shares_rms(comparison):
-        return allowed_scale.RMS_SHARE * allowed_scale.root_mean_square(spread.size, comparison.weights)
-    # A kernel may flush subnormal numbers of float32 inside, as exponentials before they are divided by their sum.
-    sizes = np.abs(comparison.expected)
+    weights, sizes = comparison.weights, np.abs(comparison.expected)
     finite = np.where(np.isfinite(sizes), sizes, 0.0)
-    rms = allowed_scale.root_mean_square(finite, comparison.weights)
-    lost = max(min(SMALLEST_FLOAT32 / 2, comparison.roundoff * rms), CLIPPED * float(finite.max(initial=0.0)))
-    return max(allowed_scale.median_share(spread, comparison.weights), lost)
+    rounded = comparison.roundoff * allowed_scale.root_mean_square(finite, weights)
+    usual = allowed_scale.median(spread, weights)
+    if not shares_rms(comparison):
+        # A kernel may flush subnormal numbers of float32 inside, as exponentials before they are divided by their sum.
+        lost = max(min(SMALLEST_FLOAT32 / 2, rounded), CLIPPED * float(finite.max(initial=0.0)))
+        return max(allowed_scale.MEDIAN_SHARE * usual, lost)
+    counted = spread.size
+    if may_choose(comparison) and not _spreads_rounding(comparison):
+        # How far an element jumps says nothing of the others.
+        counted = np.minimum(counted, max(LEVEL_OF_MEDIAN * usual, LEVEL * rounded))
+    return allowed_scale.RMS_SHARE * allowed_scale.root_mean_square(counted, weights)
 
 
 def shares_rms(comparison: Comparison) -> bool:
@@ -342,5 +350,5 @@ def shares_rms(comparison: Comparison) -> bool:
     shows; and few runs of a device mode may round an element alike by chance."""
     if comparison.elementwise:
         return False
-    others = "smooth" not in comparison.classes or comparison.direction == "backward"
+    others = may_choose(comparison) or comparison.direction == "backward"
     return others or _spreads_rounding(comparison) or comparison.allowance.emulated

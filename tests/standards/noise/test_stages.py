@@ -69,7 +69,8 @@ def test_a_smooth_function_grants_each_element_8_medians() -> None:
 def test_elements_of_a_sample_count_as_often_as_they_stand_for_in_what_all_are_granted() -> None:
     size = np.where(np.arange(100) < 40, 1.0, 100.0)
     few, many = np.where(np.arange(100) < 40, 9.0, 1.0), np.where(np.arange(100) < 40, 1.0, 9.0)
-    by_rms = [((360 + 60e4) / 420) ** 0.5 / 2, ((40 + 540e4) / 580) ** 0.5 / 2]
+    # Where a function may jump eight medians count, which are 1 and 100.
+    by_rms = [((360 + 60 * 8**2) / 420) ** 0.5 / 2, ((40 + 540e4) / 580) ** 0.5 / 2]
     for api, expected in (("Functional.softmax", [0.125, 12.5]), ("Torch.std", by_rms)):
         found = [
             stages.share_of(replace(comparison(ONES, ONES, api=api), weights=weights), Spread.of(size))
@@ -79,7 +80,7 @@ def test_elements_of_a_sample_count_as_often_as_they_stand_for_in_what_all_are_g
 
 
 def test_a_smooth_function_may_flush_subnormal_numbers_of_float32_inside() -> None:
-    for small, verdict in ((2.0**-126, "pass"), (2.0**-119, "error")):
+    for small, verdict in ((2.0**-126, "pass"), (2.0**-80, "error")):
         wanted = np.where(np.arange(100) < 90, small, 1.0)
         wrong = np.where(np.arange(100) == 60, 0.0, wanted)
         runs = {"perturbed": [wanted] * 4, "float32_steps": [wanted] * 4}
