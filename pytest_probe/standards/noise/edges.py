@@ -15,7 +15,7 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics import allowed_scale, noise_ratio
 from pytest_probe.numerics.allowed_scale import Spread, root_mean_square, spread_of
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
-from pytest_probe.standards.noise.explanation import STAGES, Examined, Explained, Stage
+from pytest_probe.standards.noise.explanation import STAGES, Examined, Explained, Stage, may_choose
 from pytest_probe.standards.tables import details
 
 # Roundoffs of the element, or of the output's RMS. What crosses an edge moves by more, and rounding by less.
@@ -37,7 +37,7 @@ NEVER_CROSSED = 0.9
 def crossed(comparison: Comparison, stage: Stage) -> str:
     """What is wrong where only runs that cross an edge explain an error, and no rounding leads across; "" where that is
     nowhere so."""
-    if stage.spread is None or stage.center.dtype.kind != "f" or is_smooth(comparison):
+    if stage.spread is None or stage.center.dtype.kind != "f" or not may_choose(comparison):
         return ""
     with np.errstate(invalid="ignore"):
         off = np.abs(widen(comparison.actual) - stage.center)
@@ -64,7 +64,7 @@ def unbalanced(comparison: Comparison, stage: Stage) -> str:
     """What is wrong where unstable elements explain the errors one by one and not their sums: of equal values any may
     be chosen, and all runs agree on what the choice adds up to. "" where nothing is."""
     center, spread = stage.center, stage.spread
-    if spread is None or center.dtype.kind != "f" or center.ndim == 0:
+    if spread is None or center.dtype.kind != "f" or center.ndim == 0 or not may_choose(comparison):
         return ""
     wide = widen(comparison.actual)
     if not np.isfinite(wide).all():
@@ -146,12 +146,6 @@ LEAST, MOST = 4.0, 1024.0
 STEPS, NARROW_STEPS, EVERYWHERE, VISIBLE = 4096.0, 16.0, 0.75, 0.01
 
 
-def is_smooth(comparison: Comparison) -> bool:
-    """Has the function no edge and no choice, and its gradient none either? Asked where runs that would show one are
-    dear."""
-    return comparison.large and "smooth" in comparison.classes
-
-
 def unstable(comparison: Comparison, spread: Spread) -> BoolArray | None:
     """Which elements are unstable; None where that cannot be known, and for sums of products, which choose nothing.
     spread is the scatter of the runs that the output is judged by, of which some may jump where these do not."""
@@ -161,13 +155,11 @@ def unstable(comparison: Comparison, spread: Spread) -> BoolArray | None:
     moved = spread_of(comparison.evidence.perturbed(RUNS), expected, dtype)
     if moved is None:
         return None
-    found = np.zeros(expected.shape, dtype=bool)
-    if not is_smooth(comparison):
-        less = spread_of(comparison.evidence.perturbed_less(RUNS), expected, dtype)
-        if less is None:
-            return None
-        # Neither linear nor quadratic in the shift: it jumps in both, or in the larger alone.
-        found = (moved.size < LEAST * less.size) | (moved.size > MOST * less.size)
+    less = spread_of(comparison.evidence.perturbed_less(RUNS), expected, dtype)
+    if less is None:
+        return None
+    # Neither linear nor quadratic in the shift: it jumps in both, or in the larger alone.
+    found = (moved.size < LEAST * less.size) | (moved.size > MOST * less.size)
     values = np.abs(expected)
     own = np.maximum(moved.size, comparison.roundoff * values)
     coarser = NARROW_STEPS * float_format(comparison.precision).roundoff / comparison.roundoff

@@ -329,19 +329,20 @@ def share_of(comparison: Comparison, spread: Spread | None) -> float:
     """What every element is granted of the scatter of all."""
     if spread is None or comparison.elementwise:
         return 0.0
-    weights, sizes = comparison.weights, np.abs(comparison.expected)
+    weights, by_rms = comparison.weights, shares_rms(comparison)
+    if by_rms and (not may_choose(comparison) or _spreads_rounding(comparison)):
+        return allowed_scale.RMS_SHARE * allowed_scale.root_mean_square(spread.size, weights)
+    sizes = np.abs(comparison.expected)
     finite = np.where(np.isfinite(sizes), sizes, 0.0)
     rounded = comparison.roundoff * allowed_scale.root_mean_square(finite, weights)
     usual = allowed_scale.median(spread, weights)
-    if not shares_rms(comparison):
-        # A kernel may flush subnormal numbers of float32 inside, as exponentials before they are divided by their sum.
-        lost = max(min(SMALLEST_FLOAT32 / 2, rounded), CLIPPED * float(finite.max(initial=0.0)))
-        return max(allowed_scale.MEDIAN_SHARE * usual, lost)
-    counted = spread.size
-    if may_choose(comparison) and not _spreads_rounding(comparison):
+    if by_rms:
         # How far an element jumps says nothing of the others.
-        counted = np.minimum(counted, max(LEVEL_OF_MEDIAN * usual, LEVEL * rounded))
-    return allowed_scale.RMS_SHARE * allowed_scale.root_mean_square(counted, weights)
+        counted = np.minimum(spread.size, max(LEVEL_OF_MEDIAN * usual, LEVEL * rounded))
+        return allowed_scale.RMS_SHARE * allowed_scale.root_mean_square(counted, weights)
+    # A kernel may flush subnormal numbers of float32 inside, as exponentials before they are divided by their sum.
+    lost = max(min(SMALLEST_FLOAT32 / 2, rounded), CLIPPED * float(finite.max(initial=0.0)))
+    return max(allowed_scale.MEDIAN_SHARE * usual, lost)
 
 
 def shares_rms(comparison: Comparison) -> bool:

@@ -6,7 +6,7 @@ The class's property holds, healthy outputs pass, and an output with one element
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -359,13 +359,19 @@ def test_a_cast_is_exact(entry: str) -> None:
     assert np.array_equal(rounded, widen(round_to(values.double().numpy(), str(getattr(values, entry)().dtype)[6:])))
 
 
+@pytest.fixture
+def without_onednn() -> Iterator[None]:
+    """On processors that compute in float16, oneDNN would take float16 convolutions from torch's own kernels."""
+    with torch.backends.mkldnn.flags(enabled=False):
+        yield
+
+
+@pytest.mark.usefixtures("without_onednn")
 @pytest.mark.parametrize(("kind", "entry"), [pair for pair in ENTRIES if pair[0] in NARROW])
-def test_an_entry_of_a_narrow_list_is_needed(monkeypatch: pytest.MonkeyPatch, kind: str, entry: str) -> None:
+def test_an_entry_of_a_narrow_list_is_needed(kind: str, entry: str) -> None:
     """Without the entry a healthy output does not pass in one of the dtypes that it is for, with it none."""
     name, _, only = entry.partition("@")
     flagged = 0
-    # On processors that compute in float16, oneDNN would take float16 convolutions from torch's own kernels.
-    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     for dtype in [only] if only else DTYPES[1:]:
         for size in ((3, 5), (37, 65)):
             if flagged:
