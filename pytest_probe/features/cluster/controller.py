@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_probe.check.cost import dealt
@@ -49,11 +49,17 @@ _TRIES = 3
 _BUSY_NOTICE = 60.0
 
 
-class _Shard(Struct, frozen=True):
-    """Node ids of items, and the ids of the nodes where they were tried in vain, "" for one that nobody knows."""
+class _Shard(Struct):
+    """What waits or runs: node ids of items, and the ids of the nodes where they were tried in vain, "" for one that
+    nobody knows. Once it has begun, the id and the name of its node; once it has described its device, what is noted of
+    its results."""
 
     items: Sequence[str]
     tried: tuple[str, ...] = ()
+    place: str = ""
+    node: str = ""
+    remark: str | None = None
+    files: SavedFiles = field(default_factory=SavedFiles)
 
 
 class Cluster:
@@ -67,13 +73,9 @@ class Cluster:
         # What the first shard says of its device (None: not yet), and what all say, each device once, with its node.
         self._devices: list[dict[str, str]] | None = None
         self._nodes: dict[str, dict[str, str]] = {}
-        # The shards that wait or run, by their numbers. Of each that has begun the id and the name of its node; of each
-        # that has described its device the id of the node, and what is noted of its results.
+        # The shards by their numbers, and the ids of nodes where one has described a device.
         self._shards: dict[int, _Shard] = {}
-        self._places: dict[int, tuple[str, str]] = {}
-        self._described: dict[int, str] = {}
-        self._remarks: dict[int, str] = {}
-        self._files = SavedFiles()
+        self._usable = set[str]()
         # Why cases did not run; and when it is time to say that none can run yet.
         self._trouble = ""
         self._notice = 0.0
@@ -104,7 +106,7 @@ class Cluster:
             self._run_there(session, remote)
         finally:
             self._reporting.know(nodes=list(self._nodes.values()))
-            self._files.clear()
+            self._drop()
             self.pool.end()
         _raise_stop(session)
         return True
@@ -138,40 +140,47 @@ class Cluster:
         self._notice = time.monotonic() + _BUSY_NOTICE
         self._shards[self.pool.submit(shard.items, [node for node in shard.tried if node])] = shard
 
+    def _drop(self) -> None:
+        for shard in self._shards.values():
+            shard.files.drop()
+        self._shards.clear()
+
     def _listen(self) -> None:
         """Take in what shards say, and how they end. Raises UsageError where no node has a device."""
         try:
             said, ended = self.pool.news()
         except ConnectionError as error:
             said, ended, self._trouble = [], [], str(error)
-            self._shards.clear()
+            self._drop()
         for number, place, node, message in said:
-            self._places[number] = place, node
-            self._hear(number, message)
+            if (shard := self._shards.get(number)) is not None:  # others have what a lost one had left
+                shard.place, shard.node = place, node
+                self._hear(shard, message)
         for number, why, lost in ended:
-            self._ended(number, why, lost)
-        if not self._shards and self._devices is None:
+            self._ended(self._shards.pop(number), why, lost)
+        if self._devices is not None:
+            return
+        if not self._shards:
             raise pytest.UsageError(next(iter(self.pool.refused.values()), self._trouble))
-        if not self._places and time.monotonic() > self._notice:
+        if time.monotonic() > self._notice and not any(shard.place for shard in self._shards.values()):
             _say("probe: no device of the cluster is free yet; the run goes on when one is")
             self._notice += _BUSY_NOTICE
 
-    def _hear(self, number: int, message: Message) -> None:
+    def _hear(self, shard: _Shard, message: Message) -> None:
         if isinstance(message, list):
-            self._describe(number, message)
+            self._describe(shard, message)
         elif message is not None:
             name, content = message
             if isinstance(content, bytes):
-                self._files.add(number, Path(name), content)
+                shard.files.add(Path(name), content)
                 return
-            notes = [*filter(None, (self._remarks[number], self._files.save(number)))]
-            if (item := self._waiting.pop(name, None)) is not None:  # a shard that was lost may have said it before
+            notes = [*filter(None, (shard.remark, shard.files.save()))]
+            if (item := self._waiting.pop(name, None)) is not None:  # a plugin may have run it again
                 self._ran(item, content, notes)
 
-    def _describe(self, number: int, devices: list[dict[str, str]]) -> None:
-        place, node = self._places[number]
-        self._described[number] = place
-        self.pool.refused.pop(place, None)
+    def _describe(self, shard: _Shard, devices: list[dict[str, str]]) -> None:
+        self._usable.add(shard.place)
+        self.pool.refused.pop(shard.place, None)
         if self._devices is None:
             self._devices = devices
             self._probe.know_names(None, devices)
@@ -180,33 +189,33 @@ class Cluster:
                     self._reporting.know_devices(devices)
                 except ProbeError as error:  # the run that goes on had others
                     raise pytest.UsageError(blamed(self._config, error)) from None
-        self._nodes |= {f"{node} {device}": {"node": node, **device} for device in devices}
+        self._nodes |= {f"{shard.node} {device}": {"node": shard.node, **device} for device in devices}
         theirs, first = _names(devices), _names(self._devices)
-        remark = f"ran on node {node}, whose device is {theirs}; the first is {first}"
-        self._remarks[number] = "" if theirs == first else remark
+        remark = f"ran on node {shard.node}, whose device is {theirs}; the first is {first}"
+        shard.remark = "" if theirs == first else remark
 
-    def _ended(self, number: int, why: str, lost: bool) -> None:
+    def _ended(self, shard: _Shard, why: str, lost: bool) -> None:
         """Let others run what a shard has left. The case at which it was lost runs alone then, so that no other one has
         to be run again for it."""
-        self._files.drop(number)
-        shard, (place, node) = self._shards.pop(number), self._places.get(number, ("", ""))
-        left, tried = [item for item in shard.items if item in self._waiting], (*shard.tried, place)
+        shard.files.drop()
+        left, tried = [item for item in shard.items if item in self._waiting], (*shard.tried, shard.place)
+        began = shard.remark is not None
         if not why or (self._devices is not None and not left):
             return
-        if place and not lost and place not in self._described.values():  # nor would others start there
-            if place not in self.pool.refused:
-                _say(f"{node} runs no cases: {why}")
-            self.pool.refused[place] = why
+        if shard.place and not lost and shard.place not in self._usable:  # nor would others start there
+            if shard.place not in self.pool.refused:
+                _say(f"{shard.node} runs no cases: {why}")
+            self.pool.refused[shard.place] = why
             self._submit(_Shard(left, shard.tried))
-        elif lost and number in self._described and len(left) > 1:
-            self._submit(_Shard(left[:1], (place,)))
+        elif lost and began and len(left) > 1:
+            self._submit(_Shard(left[:1], (shard.place,)))
             self._submit(_Shard(left[1:]))
         elif len(tried) < _TRIES:
             self._submit(_Shard(left, tried))
-        elif lost and number in self._described:
+        elif lost and began:
             self._lose(self._waiting.pop(left[0]), why)
         else:
-            self._trouble = self._trouble or (f"node {node}: {why}" if node else why)
+            self._trouble = self._trouble or (f"node {shard.node}: {why}" if shard.node else why)
 
     def _lose(self, item: ProbeItem, why: str) -> None:
         """What is said of a case that no process can report."""

@@ -11,45 +11,40 @@ from pytest_probe.system.files import temporary_path
 
 
 class SavedFiles:
-    """The files of the case that each shard runs. They have their names once the case has its result."""
+    """The files of the case that a shard runs. They have their names once the case has its result."""
 
     def __init__(self) -> None:
-        # By the numbers of shards: files by their paths, and why one cannot be written.
-        self._arriving: dict[int, dict[Path, Path]] = {}
-        self._failures: dict[int, str] = {}
+        self._arriving: dict[Path, Path] = {}
+        self._failure = ""
 
-    def add(self, shard: int, path: Path, piece: bytes) -> None:
-        temporary = self._arriving.setdefault(shard, {}).setdefault(path, temporary_path(path))
-        if shard not in self._failures:
-            with self._noted(shard, path):
+    def add(self, path: Path, piece: bytes) -> None:
+        temporary = self._arriving.setdefault(path, temporary_path(path))
+        if not self._failure:
+            with self._noted(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with temporary.open("ab") as file:
                     file.write(piece)
 
-    def save(self, shard: int) -> str:
+    def save(self) -> str:
         """Give the files their names. Says why not all have them, as `save` of a process that sees the folder."""
-        for path, temporary in self._arriving.get(shard, {}).items():
-            if shard not in self._failures:
-                with self._noted(shard, path):
+        for path, temporary in self._arriving.items():
+            if not self._failure:
+                with self._noted(path):
                     temporary.replace(path)
-        failure = self._failures.get(shard, "")
-        self.drop(shard)
+        failure = self._failure
+        self.drop()
         return failure
 
-    def drop(self, shard: int) -> None:
+    def drop(self) -> None:
         """Remove the files of a case that has no result."""
-        self._failures.pop(shard, None)
-        for temporary in self._arriving.pop(shard, {}).values():
+        for temporary in self._arriving.values():
             with suppress(OSError):
                 temporary.unlink()
-
-    def clear(self) -> None:
-        for shard in tuple(self._arriving):
-            self.drop(shard)
+        self._arriving, self._failure = {}, ""
 
     @contextmanager
-    def _noted(self, shard: int, path: Path) -> Iterator[None]:
+    def _noted(self, path: Path) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            self._failures[shard] = f"{NOT_SAVED}{path} cannot be written ({error.strerror})"
+            self._failure = f"{NOT_SAVED}{path} cannot be written ({error.strerror})"

@@ -12,7 +12,6 @@ import torch
 
 from pytest_probe.features.cluster import controller
 from pytest_probe.features.cluster.controller import Cluster, _Shard
-from pytest_probe.features.cluster.saved_files import SavedFiles
 from pytest_probe.model.result import Result
 from pytest_probe.plugin.session import make_probe
 from pytest_probe.reports.results_file import lines_of, results_in
@@ -23,8 +22,8 @@ CPU = [{"device": "cpu"}]
 
 class Pool:
     """Nodes by their names, with why each runs no shard. The first that is not refused runs one, and that is not
-    avoided where there is such a one. A fatal item takes its shard with it, what is said of repeated items comes twice,
-    as from a node that is lost after them, and a missing item has no result."""
+    avoided where there is such a one. A fatal item takes its shard with it, a repeated one is also said again and by a
+    shard that was lost, and a missing one has no result."""
 
     def __init__(
         self,
@@ -54,7 +53,8 @@ class Pool:
         if self.nodes[node]:
             return said, [(number, self.nodes[node], False)]
         said.append((number, node, node, CPU))
-        for item in (*self.repeated, *items):
+        said += [(0, node, node, (item, ())) for item in self.repeated]
+        for item in (*items, *self.repeated):
             if item in self.fatal:
                 return said, [(number, "its node is dead", True)]
             if item not in self.missing:
@@ -112,7 +112,7 @@ def test_a_node_on_which_a_shard_could_start_is_not_refused(ran: list[str], capf
     assert not pool.refused
     pool.refused["node"] = "its worker died"
     pool.nodes = {"node": ""}
-    cluster._describe(1, CPU)
+    cluster._describe(_Shard("c", place="node"), CPU)
     assert not pool.refused
     assert capfd.readouterr().err == ""
 
@@ -199,13 +199,13 @@ def test_what_has_another_device_or_cannot_be_saved_has_a_note(tmp_path: Path, m
     probe: Any = SimpleNamespace(config=SimpleNamespace(hook=hook), know_names=lambda name, devices: None)
     pool: Any = SimpleNamespace(refused={})
     cluster = Cluster(probe, pool)
-    for number, place, devices in (1, "file", CPU), (2, "new", [{"device": "cpu:1", "hardware": "a rare one"}]):
-        cluster._places[number] = place, place
+    for place, devices in ("file", CPU), ("new", [{"device": "cpu:1", "hardware": "a rare one"}]):
+        shard = _Shard("", node=place)
         cluster._waiting = {"d::a": SimpleNamespace(share=1, nodeid="d::a", location=())}  # type: ignore[dict-item]
-        cluster._hear(number, devices)
+        cluster._hear(shard, devices)
         for piece in b"x", b"y":
-            cluster._hear(number, (str(tmp_path / place / "a.pt"), piece))
-        cluster._hear(number, ("d::a", [{"lines": line}]))
+            cluster._hear(shard, (str(tmp_path / place / "a.pt"), piece))
+        cluster._hear(shard, ("d::a", [{"lines": line}]))
     notes = [results_in(report.probe_results)[0].notes for report in sent]
     assert notes == [
         (f"not saved: {tmp_path}/file/a.pt cannot be written (File exists)",),
@@ -214,15 +214,16 @@ def test_what_has_another_device_or_cannot_be_saved_has_a_note(tmp_path: Path, m
     assert (tmp_path / "new" / "a.pt").read_bytes() == b"xy"
 
 
-def test_a_lost_shard_leaves_no_file(tmp_path: Path) -> None:
-    files = SavedFiles()
-    files.add(1, tmp_path / "a.pt", b"x")
-    files.add(2, tmp_path / "a.pt", b"y")
-    files.drop(1)
-    assert not files.save(2)
-    files.add(3, tmp_path / "b.pt", b"z")
-    files.clear()
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.pt": b"y"}
+def test_a_lost_shard_leaves_no_file(ran: list[str], tmp_path: Path) -> None:
+    cluster = run(Pool({"node": ""}), "")
+    shards = [_Shard("a") for _ in range(3)]
+    for number, shard in enumerate(shards):
+        shard.files.add(tmp_path / "a.pt", bytes([number]))
+    cluster._ended(shards[0], "its node is dead", lost=True)
+    assert not shards[1].files.save()
+    cluster._shards[2] = shards[2]
+    cluster._drop()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.pt": b"\1"}
 
 
 def test_processes_collect_all_dumps_of_the_run(pytester: pytest.Pytester) -> None:
