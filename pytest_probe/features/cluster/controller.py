@@ -43,19 +43,20 @@ if TYPE_CHECKING:
 # So that no device waits long for others, and a lost one has not much to run again, each gets several shards, of so
 # many estimated milliseconds at least: a process takes seconds to start.
 _SHARDS_A_DEVICE, _SHARD_COST = 8, 60_000.0
-# How often a shard is tried.
+# How often a shard is tried that does not start, and a case whose process or node is lost.
 _TRIES = 3
 # Seconds between two lines about a cluster whose devices are all others'.
 _BUSY_NOTICE = 60.0
 
 
 class _Shard(Struct):
-    """What waits or runs: node ids of items, and the ids of the nodes where they were tried in vain, "" for one that
-    nobody knows. Once it has begun, the id and the name of its node; once it has described its device, what is noted of
-    its results."""
+    """What waits or runs: node ids of items, the ids of the nodes where they were tried in vain, "" for one that nobody
+    knows, and how many of those times the process or node was lost while the first item ran. Once it has begun, the id
+    and the name of its node; once it has described its device, what is noted of its results."""
 
     items: Sequence[str]
     tried: tuple[str, ...] = ()
+    losses: int = 0
     place: str = ""
     node: str = ""
     remark: str | None = None
@@ -141,6 +142,7 @@ class Cluster:
         self._shards[self.pool.submit(shard.items, [node for node in shard.tried if node])] = shard
 
     def _drop(self) -> None:
+        """Expect no more of the shards."""
         for shard in self._shards.values():
             shard.files.drop()
         self._shards.clear()
@@ -199,21 +201,22 @@ class Cluster:
         to be run again for it."""
         shard.files.drop()
         left, tried = [item for item in shard.items if item in self._waiting], (*shard.tried, shard.place)
-        began = shard.remark is not None
         if not why or (self._devices is not None and not left):
             return
         if shard.place and not lost and shard.place not in self._usable:  # nor would others start there
             if shard.place not in self.pool.refused:
                 _say(f"{shard.node} runs no cases: {why}")
             self.pool.refused[shard.place] = why
-            self._submit(_Shard(left, shard.tried))
-        elif lost and began and len(left) > 1:
-            self._submit(_Shard(left[:1], (shard.place,)))
-            self._submit(_Shard(left[1:]))
-        elif len(tried) < _TRIES:
-            self._submit(_Shard(left, tried))
-        elif lost and began:
-            self._lose(self._waiting.pop(left[0]), why)
+            self._submit(_Shard(left, shard.tried, shard.losses))
+        elif lost and shard.remark is not None:
+            if (losses := shard.losses + 1) == _TRIES:
+                self._lose(self._waiting.pop(left[0]), why)
+            else:
+                self._submit(_Shard(left[:1], tried, losses))
+            if left[1:]:
+                self._submit(_Shard(left[1:]))
+        elif len(tried) - shard.losses < _TRIES:
+            self._submit(_Shard(left, tried, shard.losses))
         else:
             self._trouble = self._trouble or (f"node {shard.node}: {why}" if shard.node else why)
 

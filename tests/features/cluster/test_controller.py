@@ -139,6 +139,22 @@ def test_a_case_that_takes_its_shard_is_a_crash_and_the_others_have_results(ran:
     assert not cluster._trouble
 
 
+def test_a_case_that_a_node_takes_once_or_that_could_not_start_is_no_crash(ran: list[str]) -> None:
+    pool = Pool({"node": ""}, fatal="a")
+    cluster = run(pool, "")
+    cluster._waiting = {"a": "a", "b": "b"}  # type: ignore[dict-item]
+    cluster._submit(_Shard("ab"))
+    cluster._listen()
+    pool.nodes = {"node": "its worker died"}
+    for _ in range(2):
+        cluster._listen()
+        cluster._listen()
+    pool.nodes, pool.fatal = {"node": ""}, ""
+    while cluster._shards:
+        cluster._listen()
+    assert sorted(ran) == ["a", "b"]
+
+
 def test_a_result_that_comes_again_counts_once(ran: list[str]) -> None:
     run(Pool({"node": ""}, repeated="a"), "ab", "c")
     assert sorted(ran) == ["a", "b", "c"]
