@@ -218,7 +218,7 @@ class Cluster:
         elif len(tried) - shard.losses < _TRIES:
             self._submit(_Shard(left, tried, shard.losses))
         else:
-            self._trouble = self._trouble or (f"node {shard.node}: {why}" if shard.node else why)
+            self._trouble = self._trouble or (why if shard.node in why else f"node {shard.node}: {why}")
 
     def _lose(self, item: ProbeItem, why: str) -> None:
         """What is said of a case that no process can report."""

@@ -25,8 +25,9 @@ from pytest_probe.errors import ProbeError, SettingsError
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.device_reports import DeviceReportReader
 from pytest_probe.plugin.session import STATE, ProcessSession
-from pytest_probe.plugin.xdist import Controller
+from pytest_probe.plugin.xdist import Controller, status_of
 from pytest_probe.reports.results_file import digest
+from pytest_probe.reports.running_case import Ending
 from pytest_probe.settings import Settings, blamed
 from pytest_probe.system import archive
 from pytest_probe.system.files import lock_or_assume
@@ -124,7 +125,7 @@ def run_shard(
             "probe_collected": list(start.collected),
             "probe_items": list(items),
         }
-        shard = _Shard(worker, say)
+        shard = _Shard(worker, node, say)
         with redirect_stderr(io.StringIO()) as said:
             pytest.main([*start.args, "-p", _PLUGIN], plugins=[shard])
     if shard.described and not shard.left:
@@ -138,8 +139,8 @@ def run_shard(
 class _Shard:
     """A plugin of the process that Ray started."""
 
-    def __init__(self, worker: dict[str, Any], say: Callable[[Message], None]) -> None:
-        self._worker, self._say = worker, say
+    def __init__(self, worker: dict[str, Any], node: str, say: Callable[[Message], None]) -> None:
+        self._worker, self._node, self._say = worker, node, say
         self._reports: list[pytest.TestReport] = []
         self.left = set(worker["probe_items"])
         self.described = False
@@ -181,9 +182,9 @@ class _Shard:
         self._say(devices)
 
     @pytest.hookimpl(tryfirst=True, optionalhook=True)
-    def pytest_testnodedown(self, error: object | None) -> None:
+    def pytest_testnodedown(self, node: Any, error: object | None) -> None:
         if error is not None:
-            self.trouble = f"its worker died: {_last_line(str(error))}"
+            self.trouble = f"the process on node {self._node} died {Ending(status_of(node)).description}"
 
     @pytest.hookimpl
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:

@@ -110,7 +110,7 @@ def test_what_a_shard_says(tmp_path: Path, dump: Path) -> None:
     ("conftest", "words"),
     [
         ("import nothing_of_this_name", "No module named 'nothing_of_this_name'"),
-        (WORKER_DIES, "its worker died: Not properly terminated"),
+        (WORKER_DIES, "the process on node here died with exit status 3"),
     ],
 )
 def test_a_process_that_never_starts_says_why(tmp_path: Path, dump: Path, conftest: str, words: str) -> None:
