@@ -59,8 +59,9 @@ class RayPool:
         self._address = address
         # Why nodes, by their ids, run no shards that are submitted from now on.
         self.refused: dict[str, str] = {}
-        # The shards that have not ended, by their tasks, and the ones of them that have begun.
-        self._tasks: dict[Any, int] = {}
+        # The shards that have not ended, by their tasks, with the ids of the nodes that cannot run them; and the ones
+        # that have begun.
+        self._tasks: dict[Any, tuple[int, set[str]]] = {}
         self._begun = set[int]()
         self._number = 0
         self._ranks: RayRanks | None = None
@@ -100,14 +101,15 @@ class RayPool:
         """Let Ray run these items on a device that is free: where others can, on none of the avoided nodes. The number
         of the shard."""
         wanted = {**self._wanted, "name": "pytest-probe shard", "scheduling_strategy": "SPREAD"}
-        if avoided and not self._left(avoided):
-            avoided = ()
-        if without := self.refused.keys() | avoided:
+        without = {*self.refused, *avoided}
+        if avoided and self._able() <= without:
+            without = {*self.refused}
+        if without:
             wanted["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(without))})"}
         task = self._task.options(**wanted)
         self._number += 1
         ours = None if self._one else self._resource, self._number, self._queue
-        self._tasks[task.remote(self._start, tuple(items), *ours)] = self._number
+        self._tasks[task.remote(self._start, tuple(items), *ours)] = self._number, without
         return self._number
 
     def news(self) -> tuple[Sequence[Said], Sequence[Ended]]:
@@ -120,35 +122,31 @@ class RayPool:
             said = self._said()
         except (RayError, ConnectionError) as error:
             raise ConnectionError(f"the head of the cluster is lost ({first_line(error)})") from None
-        if said or ready or self._begun or self._left():
+        if said or ready or self._begun:
             return said, [self._ended(task) for task in ready]
         # Ray would wait for a node for ever.
-        numbers, self._tasks = self._tasks.values(), {}
-        reasons = [f" ({why})" for why in self.refused.values()]
+        able, reasons = self._able(), [f" ({why})" for why in self.refused.values()]
         why = "".join(["no device of the cluster is left", *reasons[:1]])
-        return [], [(number, why, True) for number in numbers]
+        stuck = [task for task, (_, without) in self._tasks.items() if able <= without]
+        return [], [(self._tasks.pop(task)[0], why, True) for task in stuck]
 
     def _said(self) -> Sequence[Said]:
         found: Sequence[Said] = self._queue.get_nowait_batch(self._queue.size())
-        self._begun |= {number for number, *_ in found} & set(self._tasks.values())
+        self._begun |= {number for number, *_ in found} & {number for number, _ in self._tasks.values()}
         return found
 
     def _ended(self, task: Any) -> Ended:
-        number = self._tasks.pop(task)
+        number, _ = self._tasks.pop(task)
         self._begun.discard(number)
         try:
             return number, ray.get(task), False
         except RayError as error:
             return number, words(error), True
 
-    def _left(self, without: Collection[str] = ()) -> bool:
-        """Can a node run a shard, other than these?"""
+    def _able(self) -> set[str]:
+        """The ids of nodes that can run a shard."""
         wanted = self._wanted["num_cpus"] or 1
-        return any(
-            node["Resources"].get(self._resource, 0) >= wanted
-            for node in _nodes()
-            if node["NodeID"] not in self.refused.keys() | without
-        )
+        return {node["NodeID"] for node in _nodes() if node["Resources"].get(self._resource, 0) >= wanted}
 
     @property
     def ranks(self) -> RankPool:

@@ -190,6 +190,23 @@ def test_the_run_names_what_did_not_run_and_stops_where_pytest_says(
     assert session.shouldstop == ("" if stopped else left)
 
 
+def test_a_run_that_waits_for_a_device_says_so(
+    ran: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(controller, "_BUSY_NOTICE", -1.0)
+    pool: Any = Pool({"node": ""})
+    news = pool.news
+
+    def quiet() -> tuple[list[Any], list[Any]]:
+        pool.news = news
+        return [], []
+
+    pool.news = quiet
+    run(pool, "a")
+    assert ran == ["a"]
+    assert capfd.readouterr().err == "probe: no device of the cluster is free yet; the run goes on when one is\n"
+
+
 def test_a_lost_head_ends_the_run(ran: list[str]) -> None:
     pool: Any = Pool({"node": ""})
 

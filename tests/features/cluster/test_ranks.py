@@ -151,8 +151,19 @@ def test_a_node_without_the_package_says_so() -> None:
 
 
 @pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Two nodes, the second of which can run a shard; the first shard has been submitted."""
+def nodes(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """How many CPUs each node has that is there."""
+    from pytest_probe.features.cluster import ray_pool
+
+    nodes = {"a": 1.0, "b": 2.0}
+    found = lambda: [{"NodeID": node, "Resources": {"CPU": cpus}} for node, cpus in nodes.items()]  # noqa: E731
+    monkeypatch.setattr(ray_pool, "_nodes", found)
+    return nodes
+
+
+@pytest.fixture
+def pool(nodes: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The second node alone can run a shard, and the first shard has been submitted."""
     from pytest_probe.features.cluster import ray_pool
 
     pool: Any = object.__new__(ray_pool.RayPool)
@@ -160,8 +171,6 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Any:
     pool._tasks, pool._begun, pool.refused, pool._start, pool._queue = {}, set(), {}, None, Words()
     pool._task = Task()
     monkeypatch.setattr(ray, "wait", lambda tasks, timeout: ([], tasks))
-    nodes: list[Any] = [{"NodeID": "a", "Resources": {"CPU": 1.0}}, {"NodeID": "b", "Resources": {"CPU": 2.0}}]
-    monkeypatch.setattr(ray_pool, "_nodes", lambda: nodes)
     pool.submit(["item"])
     return pool
 
@@ -191,23 +200,32 @@ class Task:
         return f"task {number}"
 
 
-def test_shards_end_where_no_device_is_left(pool: Any) -> None:
+def test_shards_end_where_no_device_is_left(pool: Any, nodes: dict[str, float]) -> None:
     assert pool.news() == ([], [])
-    pool.refused["b"] = "it has no dump"
-    assert pool.news() == ([], [(1, "no device of the cluster is left (it has no dump)", True)])
+    nodes.clear()
+    assert pool.news() == ([], [(1, "no device of the cluster is left", True)])
+    pool.refused["b"], nodes["b"] = "it has no dump", 2.0
+    pool.submit(["item"])
+    assert pool.news() == ([], [(2, "no device of the cluster is left (it has no dump)", True)])
 
 
 def test_a_shard_that_runs_on_a_refused_node_goes_on(pool: Any) -> None:
     pool.refused["b"] = "a shard could not start"
     pool._queue.said = [(1, "b", "node b", None)]
     assert pool.news() == ([(1, "b", "node b", None)], [])
+    pool.submit(["item"])
     assert pool.news() == ([], [])
 
 
-def test_a_node_is_avoided_where_another_can_run_a_shard(pool: Any) -> None:
+def test_a_node_is_avoided_while_another_can_run_a_shard(pool: Any, nodes: dict[str, float]) -> None:
+    """It is no reason to wait for ever."""
+    pool.submit(["item"], ["b"])
     assert "label_selector" not in pool._task.wanted
-    pool.submit(["item"], ["a"])
-    assert pool._task.wanted["label_selector"] == {"ray.io/node-id": "!in(a)"}
+    nodes["c"] = 2.0
+    pool.submit(["item"], ["b"])
+    assert pool._task.wanted["label_selector"] == {"ray.io/node-id": "!in(b)"}
+    del nodes["c"]
+    assert pool.news() == ([], [(3, "no device of the cluster is left", True)])
     pool.submit(["item"], ["b"])
     assert "label_selector" not in pool._task.wanted
 
