@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -45,16 +46,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if on_cluster and not hasattr(config, "workerinput"):
         from pytest_probe.features.cluster.ray_pool import RayPool
 
-        wait = RayPool.wait
+        news = RayPool.news
 
-        def counted_wait(self: RayPool, seconds: float) -> Any:
-            found = wait(self, seconds)
-            ended = [message for _, _, _, messages in found for message in messages if isinstance(message, tuple)]
-            SENT["back"] += sum(len(content) for _, content in ended)
-            SENT["items"] += len(ended)
-            return found
+        def counted_news(self: RayPool) -> Any:
+            said, ended = news(self)
+            reports = [message[1] for *_, message in said if isinstance(message, tuple)]
+            SENT["back"] += sum(len(pickle.dumps(each)) for each in reports)
+            SENT["items"] += len(reports)
+            return said, ended
 
-        setattr(RayPool, "wait", counted_wait)  # noqa: B010
+        setattr(RayPool, "news", counted_news)  # noqa: B010
 
 
 def _judge(item: ProbeItem) -> Verdict:

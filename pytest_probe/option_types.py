@@ -417,7 +417,7 @@ def missing_extra(package: str, extra: str) -> str:
     """How to install what is not here; "" where it is."""
     from importlib.util import find_spec
 
-    name = {"ray": "Ray"}.get(package, package)
+    name = {"ray": "Ray", "xdist": "pytest-xdist"}.get(package, package)
     return "" if find_spec(package) else f"it needs {name}, which is not installed: pip install 'pytest-probe[{extra}]'"
 
 

@@ -227,7 +227,7 @@ def _configure(config: pytest.Config) -> None:
 
             reporting = config.pluginmanager.getplugin("probe-reporting")
             config.pluginmanager.register(
-                DeviceReportReader(state, reporting, controller.folder), "probe-device-reports"
+                DeviceReportReader(state, reporting.know_devices, controller.folder), "probe-device-reports"
             )
     elif not config.option.collectonly:
         from pytest_probe.plugin.guard import Guard

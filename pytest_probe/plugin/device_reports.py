@@ -8,9 +8,10 @@ devices before workers start.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,9 +20,6 @@ from pytest_probe.errors import ProbeError
 from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.settings import blamed
 from pytest_probe.system.files import replacing
-
-if TYPE_CHECKING:
-    from pytest_probe.plugin.reporting import Reporting
 
 ASKED = "probe_says"
 
@@ -59,11 +57,11 @@ class DeviceReportWriter:
 
 
 class DeviceReportReader:
-    """Takes over what the workers say: all of it once the last of them is ready, or the first result is there."""
+    """Hands over what the workers say: all of it once the last of them is ready, or the first result is there."""
 
-    def __init__(self, probe: ProcessSession, reporting: Reporting, folder: Path) -> None:
+    def __init__(self, probe: ProcessSession, know: Callable[[list[dict[str, str]]], None], folder: Path) -> None:
         self._probe = probe
-        self._reporting = reporting
+        self._know = know
         self._folder = folder
         self._waiting = len(probe.config.getoption("tx"))
         self._said: dict[str, list[dict[str, str]]] = {}
@@ -102,6 +100,6 @@ class DeviceReportReader:
         for worker in sorted(self._said, key=lambda name: (len(name), name)):
             found += [device for device in self._said[worker] if device not in found]
         try:
-            self._reporting.know_devices(found)
+            self._know(found)
         except ProbeError as error:
             raise pytest.UsageError(blamed(self._probe.config, error)) from None

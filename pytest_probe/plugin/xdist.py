@@ -171,7 +171,7 @@ class Controller:
         if self._ended.get(node) == crashitem:
             _runs_again(report)
             return
-        death, ending = self._death(node), Ending(_status(node), memory_kills() > self._memory_kills)
+        death, ending = self._death(node), Ending(status_of(node), memory_kills() > self._memory_kills)
         self._memory_kills = memory_kills()
         if death.item != crashitem and _again(sched, crashitem):
             _runs_again(report)
@@ -257,7 +257,7 @@ def _again(sched: Any, item: str) -> bool:
     return True
 
 
-def _status(node: Any) -> int | None:
+def status_of(node: Any) -> int | None:
     """How the worker's process ended, as subprocess has it; None where it is no child of this one."""
     process = getattr(getattr(node.gateway, "_io", None), "popen", None)
     try:

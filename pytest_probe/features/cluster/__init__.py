@@ -1,6 +1,6 @@
 """--probe-cluster: cases run on the devices of a Ray cluster.
 
-The controller collects as a run without it does, and deals the cases out into shards. Each is a task of Ray's, which
-chooses the node and waits for a device; the controller submits again what a lost one has left. A task keeps one
-process, in which pytest runs the items; it reports how that process died, and starts another.
+The process that the user started collects as a run without it does, deals the cases out into shards, and reports. Each
+shard is a task of Ray's, which chooses the node and waits for a device. What a lost task has left runs in others. In a
+task pytest-xdist has one worker, which runs the cases: one that dies is replaced as under -n.
 """

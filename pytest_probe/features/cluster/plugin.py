@@ -20,7 +20,7 @@ class Address(Type):
             return None
         if not re.fullmatch(r"ray|ray://[^\s/]+:[0-9]{1,5}", text):
             raise given.wrong("give ray, or ray://HOST:PORT")
-        if missing := missing_extra("ray", "cluster"):
+        if missing := missing_extra("ray", "cluster") or missing_extra("xdist", "cluster"):
             raise given.wrong(missing)
         return text, keys.get("resource")
 

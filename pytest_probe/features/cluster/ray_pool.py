@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import pickle
 import re
 import socket
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 import ray
 from msgspec.structs import replace
 from ray._private import ray_constants
-from ray.exceptions import RayError, RayTaskError
-from ray.util.queue import Empty, Queue
+from ray.exceptions import RayError
+from ray.util.queue import Queue
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.features.cluster.ray_ranks import CLOSES, HostDevice, RayRanks, last_line
-from pytest_probe.features.cluster.shard import Message, Start, run_shard, versions
+from pytest_probe.features.cluster.ray_ranks import HostDevice, RayRanks, words
+from pytest_probe.features.cluster.shard import Message, Start, versions
 from pytest_probe.model.collective import RankPool
 from pytest_probe.options import NAMED
 from pytest_probe.user_errors import first_line
 
 _OPTION = NAMED["cluster"].flag
-# Seconds in which an address has to answer, and each node.
+# Seconds in which an address has to answer.
 _ANSWERS = 30.0
-# Messages that wait for the controller. Shards wait where there are more, since some have tensors of --probe-save.
+# Seconds between two looks while no shard says anything.
+_TICK = 0.2
+# Messages that wait for the process that reports. Shards wait where there are more: memory holds them.
 _QUEUED = 16
 # More shards than run at the same time.
 _SHARDS = 100_000
@@ -46,35 +45,33 @@ _OTHER_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 # Ray's own words for what it knows of.
 _CPU, _GPU = "CPU", "GPU"
 
-
 # The number of a shard, the id and the name of its node, and what it says.
-Said: TypeAlias = tuple[int, str, str, Sequence[Message]]
-# The number of a shard that runs no more; why, "" where it ran all; and how: it failed, its process or node was lost,
-# or nothing is left that can run it.
-Ended: TypeAlias = tuple[int, str, Literal["failed", "lost", "gone"]]
+Said: TypeAlias = tuple[int, str, str, Message]
+# The number of a shard that runs no more; why it did not run all, "" where it did; and was its process or node lost?
+Ended: TypeAlias = tuple[int, str, bool]
 
 
 class RayPool:
     """Shards as tasks of Ray's, each on a device. resource is Ray's name for the devices, None for GPUs, or else
     CPUs; one_a_node: a node of CPUs runs one. Raises SettingsError where there is no such cluster."""
 
-    queued = _QUEUED
-
     def __init__(self, address: str, resource: str | None, *, one_a_node: bool = False) -> None:
         self._address = address
-        # The tasks that have not ended: the number, the memory of their nodes, and the ids of nodes where they cannot
-        # run, and where they do not.
-        self._tasks: dict[Any, tuple[int, int, frozenset[str], frozenset[str]]] = {}
+        # Why nodes, by their ids, run no shards that are submitted from now on.
+        self.refused: dict[str, str] = {}
+        # The shards that have not ended, by their tasks, with the ids of the nodes that cannot run them; and the ones
+        # that have begun.
+        self._tasks: dict[Any, tuple[int, set[str]]] = {}
+        self._begun = set[int]()
         self._number = 0
-        self._failure = ""
         self._ranks: RayRanks | None = None
         self._holders: list[Any] = []
         self._connect()
         try:
             found = ray.cluster_resources()  # type: ignore[no-untyped-call]
             self._resource = resource or (_GPU if found.get(_GPU) else _CPU)
-            self._nodes = [node for node in _nodes() if node["Resources"].get(self._resource, 0) >= 1]
-            if not self._nodes:
+            counts = [int(node["Resources"].get(self._resource, 0)) for node in _nodes()]
+            if not any(counts):
                 known = ", ".join(sorted(name for name in found if ":" not in name and "memory" not in name))
                 wanted = f"no node of the cluster has it; there are {known}"
                 raise SettingsError(_OPTION, self._resource, wanted)
@@ -84,15 +81,11 @@ class RayPool:
         except BaseException:
             self.end()
             raise
-        # Ray would run all of it again, and does not know which case ran.
-        self._task: Any = ray.remote(max_retries=0)(_shard)
-        counts = [int(node["Resources"][self._resource]) for node in self._nodes]
+        # A process that has been pytest is nothing else any more. Ray would run all of a shard again, and without end
+        # where its process takes too much memory.
+        self._task: Any = ray.remote(max_calls=1, max_retries=0)(task_of_shard())
         self._one = one_a_node and self._resource == _CPU
-        # The bytes that each node may take, and how many devices it has.
-        room = [node["Resources"].get("memory", math.inf) for node in self._nodes]
-        self._room = [(bytes, 1 if self._one else number) for bytes, number in zip(room, counts, strict=True)]
-        self.memory, self.share = max(room), min(bytes / number for bytes, number in self._room)
-        self.devices = self.at_once(0)
+        self.devices = sum(map(bool, counts)) if self._one else sum(counts)
         self._wanted: dict[str, Any] = {"num_cpus": 0, "resources": {self._resource: 1}}
         if self._resource == _CPU:
             # No node has twice more than half of the CPUs of the largest.
@@ -104,75 +97,56 @@ class RayPool:
         """What is submitted from now on begins with this."""
         self._start, self._environment = ray.put((versions(), pickle.dumps(start))), start.environment
 
-    def at_once(self, memory: int) -> int:
-        """How many shards that take so many bytes run at the same time."""
-        return int(sum(min(devices, bytes // max(1, memory)) for bytes, devices in self._room))
-
-    def submit(
-        self, items: Sequence[str], memory: int, refused: Collection[str] = (), avoided: Collection[str] = ()
-    ) -> int:
-        """Let Ray run these items, which take so many bytes, on a device that is free: on none of the refused nodes,
-        and on one that is avoided where no other can run them. The number of the shard."""
-        wanted = {**self._wanted, **({"memory": memory} if memory else {})}
-        never, without = frozenset(refused), frozenset((*refused, *avoided))
-        if not self._left(_nodes(), memory, without):
-            without = never
+    def submit(self, items: Sequence[str], avoided: Collection[str] = ()) -> int:
+        """Let Ray run these items on a device that is free: where others can, on none of the avoided nodes. The number
+        of the shard."""
+        wanted = {**self._wanted, "name": "pytest-probe shard", "scheduling_strategy": "SPREAD"}
+        without = {*self.refused, *avoided}
+        if avoided and self._able() <= without:
+            without = {*self.refused}
         if without:
             wanted["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(without))})"}
         task = self._task.options(**wanted)
         self._number += 1
-        ours = self._resource, self._one, self._number, self._queue
-        self._tasks[task.remote(self._start, tuple(items), *ours)] = self._number, memory, never, without
+        ours = None if self._one else self._resource, self._number, self._queue
+        self._tasks[task.remote(self._start, tuple(items), *ours)] = self._number, without
         return self._number
 
-    def wait(self, seconds: float) -> Sequence[Said]:
-        """What shards have said; waits until one says something, at most so long."""
+    def news(self) -> tuple[Sequence[Said], Sequence[Ended]]:
+        """What shards have said, and the ones that run no more, whose words have all come. Waits a moment for them.
+        Raises ConnectionError where the head of the cluster is lost."""
         try:
-            # With a timeout of 0 asyncio, which waits there, takes nothing.
-            return [] if self._failure else [self._queue.get(block=seconds > 0, timeout=seconds)]
-        except Empty:
-            return []
+            if said := self._said():
+                return said, []
+            ready, _ = ray.wait(list(self._tasks), timeout=_TICK)
+            said = self._said()
         except (RayError, ConnectionError) as error:
-            self._failure = f"the head of the cluster is lost ({first_line(error)})"
-            return []
+            raise ConnectionError(f"the head of the cluster is lost ({first_line(error)})") from None
+        if said or ready or self._begun:
+            return said, [self._ended(task) for task in ready]
+        # Ray would wait for a node for ever.
+        able, reasons = self._able(), [f" ({why})" for why in self.refused.values()]
+        why = "".join(["no device of the cluster is left", *reasons[:1]])
+        stuck = [task for task, (_, without) in self._tasks.items() if able <= without]
+        return [], [(self._tasks.pop(task)[0], why, True) for task in stuck]
 
-    def ended(self) -> list[Ended]:
-        """The shards that run no more. What they said last waits for `wait`."""
-        tasks, found = list(self._tasks), list[Ended]()
-        if self._failure:
-            return [(self._tasks.pop(task)[0], self._failure, "gone") for task in tasks]
-        for task in ray.wait(tasks, num_returns=len(tasks), timeout=0)[0] if tasks else ():
-            number = self._tasks.pop(task)[0]
-            try:
-                ray.get(task)
-                found.append((number, "", "failed"))
-            except RayTaskError as error:
-                found.append((number, last_line(error).removeprefix("RuntimeError: "), "failed"))
-            except RayError as error:
-                found.append((number, first_line(error), "lost"))
-        nodes = _nodes()
-        for task, (number, memory, never, without) in tuple(self._tasks.items()):
-            if not self._left(nodes, memory, without):
-                del self._tasks[task]
-                # The nodes that it was to avoid are the last ones.
-                how: Literal["lost", "gone"] = "lost" if self._left(nodes, memory, never) else "gone"
-                found.append((number, "no device of the cluster is left", how))
+    def _said(self) -> Sequence[Said]:
+        found: Sequence[Said] = self._queue.get_nowait_batch(self._queue.size())
+        self._begun |= {number for number, *_ in found} & {number for number, _ in self._tasks.values()}
         return found
 
-    def _left(self, nodes: Iterable[Mapping[str, Any]], memory: int, without: Collection[str]) -> bool:
-        """Can one of these nodes run a shard that takes so many bytes?"""
-        wanted = self._wanted["num_cpus"] or 1
-        return any(
-            node["NodeID"] not in without
-            and node["Resources"].get(self._resource, 0) >= wanted
-            and node["Resources"].get("memory", math.inf) >= memory
-            for node in nodes
-        )
+    def _ended(self, task: Any) -> Ended:
+        number, _ = self._tasks.pop(task)
+        self._begun.discard(number)
+        try:
+            return number, ray.get(task), False
+        except RayError as error:
+            return number, words(error), True
 
-    def finish(self) -> None:
-        """Let processes end by themselves that have run all."""
-        if self._tasks:
-            ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=CLOSES)
+    def _able(self) -> set[str]:
+        """The ids of nodes that can run a shard."""
+        wanted = self._wanted["num_cpus"] or 1
+        return {node["NodeID"] for node in _nodes() if node["Resources"].get(self._resource, 0) >= wanted}
 
     @property
     def ranks(self) -> RankPool:
@@ -219,55 +193,50 @@ class RayPool:
         """Raises SettingsError where nobody answers."""
         given = self._address if self._address != "ray" else os.environ.get("RAY_ADDRESS", "")
         # Without an address Ray looks for one on this machine, and ends the process where that is an old one.
-        wanted: dict[str, Any] = {"address": given or "local", "log_to_driver": False, "logging_level": logging.ERROR}
+        wanted: dict[str, Any] = {"address": given or "local", "logging_level": logging.ERROR}
         if not given:
             wanted["include_dashboard"] = False
-        end = time.monotonic() + _ANSWERS
-        place = re.fullmatch(r"(ray://)?\[?([^\s/]+?)\]?:([0-9]{1,5})", given)
-        if place is not None:
+        failure = None
+        if place := re.fullmatch(r"(ray://)?\[?([^\s/]+?)\]?:([0-9]{1,5})", given):
             at = place[2], int(place[3])
-            # Does anything answer at this port?
-            while (why := _failure(lambda: socket.create_connection(at, _ANSWERS).close())) is not None:
-                if time.monotonic() > end - 1:
-                    self._refuse(given, why)
-                time.sleep(1)
-        if place is not None and not place[1]:
-            self._check_health(given, end)
+            failure = _failure(lambda: socket.create_connection(at, _ANSWERS).close())
+            if failure is None and not place[1]:
+                failure = _unhealthy(given)
         # GPUs of a task that asks for none stay visible, which Ray would otherwise say at length.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        # What ray.init starts on this machine ends with the thread that started it.
-        init = partial(ray.init, **wanted)
-        with nullcontext() if given else _on_loopback():
-            failure = _within(end - time.monotonic(), init) if place is not None and place[1] else _failure(init)
+        if failure is None:
+            # What ray.init starts on this machine ends with the thread that started it.
+            with nullcontext() if given else _on_loopback():
+                failure = _failure(partial(ray.init, **wanted))
         if failure is not None:
-            self._refuse(given or "this machine", failure)
+            reason = f"no cluster answers at {given or 'this machine'}: {failure}"
+            raise SettingsError(_OPTION, self._address, reason)
 
-    def _check_health(self, given: str, end: float) -> None:
-        """Is it Ray? Asked in a separate process, because Ray ends the process if it is not."""
-        command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", given]
+
+def task_of_shard() -> Callable[..., str]:
+    """A function that Ray sends as it is, so that a node without pytest-probe can say so."""
+
+    def shard(
+        start: tuple[Mapping[str, str], bytes], items: Sequence[str], resource: str | None, number: int, queue: Any
+    ) -> str:
+        """A shard, on the node that Ray chose. Why not all ran."""
+        own = ray.get_runtime_context().get_node_id()
+        node = next(node for node in ray.nodes() if node["NodeID"] == own)  # type: ignore[no-untyped-call]
+        name = str(node.get("NodeName") or node["NodeManagerAddress"])
+        devices = int(node["Resources"].get(resource, 1))
+
+        def say(message: object) -> None:
+            queue.put((number, own, name, message))
+
+        say(None)
         try:
-            healthy = not subprocess.run(
-                command, capture_output=True, timeout=max(1.0, end - time.monotonic())
-            ).returncode
-        except subprocess.TimeoutExpired:
-            healthy = False
-        if not healthy:
-            self._refuse(given, "what listens there is no Ray, or asks for a token that this process does not have")
+            from pytest_probe.features.cluster.shard import run_shard
 
-    def _refuse(self, given: str, why: str) -> NoReturn:
-        wanted = f"no cluster answers at {given} within {_ANSWERS:g} s: {why}"
-        raise SettingsError(_OPTION, self._address, wanted)
+            return run_shard(*start, items, name, devices, say)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
 
-
-def _shard(
-    start: tuple[Mapping[str, str], bytes], items: tuple[str, ...], resource: str, one: bool, number: int, queue: Queue
-) -> None:
-    """A task: a shard, on the node that Ray chose."""
-    own = ray.get_runtime_context().get_node_id()
-    node = next(node for node in _nodes() if node["NodeID"] == own)
-    name = str(node.get("NodeName") or node["NodeManagerAddress"])
-    devices = 1 if one else int(node["Resources"][resource])
-    run_shard(*start, items, name, devices, lambda messages: queue.put((number, own, name, messages)))
+    return shard
 
 
 class _Holder:
@@ -300,13 +269,13 @@ def _on_loopback() -> Iterator[None]:
             os.environ[_OTHER_MACHINES] = before[0]
 
 
-def _within(seconds: float, call: Callable[[], object]) -> str | None:
-    """What went wrong in a call that has so much time, None where nothing did."""
-    failures: list[str | None] = []
-    thread = threading.Thread(target=lambda: failures.append(_failure(call)), daemon=True)
-    thread.start()
-    thread.join(max(1.0, seconds))
-    return failures[0] if failures else "it took longer, or it asks for a token that this process does not have"
+def _unhealthy(address: str) -> str | None:
+    """Why it is not Ray, None where it is. Asked in a separate process, because Ray ends the process if it is not."""
+    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+    with suppress(subprocess.TimeoutExpired):
+        if not subprocess.run(command, capture_output=True, timeout=_ANSWERS).returncode:
+            return None
+    return "what listens there is no Ray, or asks for a token that this process does not have"
 
 
 def _failure(call: Callable[[], object]) -> str | None:

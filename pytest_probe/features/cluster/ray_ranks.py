@@ -28,7 +28,7 @@ from pytest_probe.user_errors import first_line
 # Methods of this group run while another method of the actor waits: it can be closed, or asked, meanwhile.
 _BESIDE = "beside"
 # Seconds that processes have to clean up behind them.
-CLOSES = 5.0
+_CLOSES = 5.0
 # Seconds until devices are free for ranks, at most; ranks share the free ones.
 _STARTS = 30.0
 # Seconds that an actor has to start, and to answer what it need not wait for.
@@ -75,7 +75,7 @@ class RayRanks:
         try:
             meeting: str = ray.get(self._actors[0].meeting.remote(), timeout=_ANSWERS)
         except RayError as error:
-            raise NoKernel(f"ranks cannot meet at the node of rank 0: {_words(error)}") from None
+            raise NoKernel(f"ranks cannot meet at the node of rank 0: {words(error)}") from None
         for rank, (place, actor) in enumerate(zip(places, self._actors, strict=True)):
             device = None if place in places[:rank] else devices[place].slot
             start = RankStart(rank, ranks, backend, device, meeting, "", masked=True)
@@ -93,9 +93,9 @@ class RayRanks:
             try:
                 found[rank] = ray.get(ref)
             except RayTaskError as error:
-                found[rank] = RankAnswer("unavailable", f"the process of a rank cannot be used: {_words(error)}")
+                found[rank] = RankAnswer("unavailable", f"the process of a rank cannot be used: {words(error)}")
             except RayError as error:
-                found[rank] = RankAnswer("lost", f"its node went away ({_words(error)})")
+                found[rank] = RankAnswer("lost", f"its node went away ({words(error)})")
         return found
 
     def stacks(self, ranks: Sequence[int], seconds: float) -> Sequence[str]:
@@ -110,29 +110,29 @@ class RayRanks:
             return
         with suppress(RayError, RuntimeError):
             closed = [actor.close.remote() for actor in actors]
-            ray.wait(closed, num_returns=len(closed), timeout=CLOSES)
+            ray.wait(closed, num_returns=len(closed), timeout=_CLOSES)
         for actor in actors:
             with suppress(RayError, RuntimeError):
                 ray.kill(actor)
-
-
-def last_line(error: BaseException) -> str:
-    """The last line of an error on a node, whose first lines are a traceback."""
-    return next(line for line in reversed(str(error).splitlines() or [type(error).__name__]) if line.strip())
 
 
 def _stack(ref: Any) -> str:
     try:
         found: str = ray.get(ref)
     except RayError as error:
-        return _words(error)
+        return words(error)
     return found
 
 
-def _words(error: RayError) -> str:
+def words(error: RayError) -> str:
     if isinstance(error, GetTimeoutError):
         return f"no answer within {_ANSWERS:g} s"
-    return last_line(error) if isinstance(error, RayTaskError) else first_line(error)
+    return _last_line(error) if isinstance(error, RayTaskError) else first_line(error).rstrip(".")
+
+
+def _last_line(error: BaseException) -> str:
+    """The last line of an error on a node, whose first lines are a traceback."""
+    return next(line for line in reversed(str(error).splitlines() or [type(error).__name__]) if line.strip())
 
 
 class _RayRank:

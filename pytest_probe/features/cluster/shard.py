@@ -1,90 +1,67 @@
-"""On a node: the process that runs a shard, which is replaced when it dies.
-
-Ray says of a task that died neither the signal nor what it ran. So the task imports no framework and survives; its
-child is a pytest with `workerinput`. Everything that is done for pytest-xdist's workers serves it, and deaths have the
-same kinds.
-"""
+"""On a node: a shard runs in the process that Ray started. That is pytest-xdist's controller of one worker, so that a
+case that kills its worker has the result that it has under -n; but it reports nothing, and hands reports over."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import itertools
 import os
 import pickle
 import platform
-import subprocess
+import shutil
 import sys
 import tempfile
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, suppress
 from importlib.metadata import PackageNotFoundError, version
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import pytest
 from msgspec import Struct
-from msgspec.structs import replace
 
-from pytest_probe.errors import SettingsError
-from pytest_probe.model.verdict import Verdict
+from pytest_probe.errors import ProbeError, SettingsError
 from pytest_probe.options import NAMED
-from pytest_probe.plugin.device_reports import Described
-from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE
+from pytest_probe.plugin.device_reports import DeviceReportReader
+from pytest_probe.plugin.session import STATE, ProcessSession
+from pytest_probe.plugin.xdist import Controller, status_of
 from pytest_probe.reports.results_file import digest
-from pytest_probe.reports.running_case import Ending, by_limit, file_of, memory_kills, read_running, verdict_on
-from pytest_probe.reports.terminal import count
-from pytest_probe.settings import Settings
+from pytest_probe.reports.running_case import Ending
+from pytest_probe.settings import Settings, blamed
 from pytest_probe.system import archive
 from pytest_probe.system.files import lock_or_assume
 
-_SAME = ("pytest-probe", "pytest", "msgspec", "numpy")
+_SAME = ("pytest-probe", "pytest", "pytest-xdist", "msgspec", "numpy")
 _TENSORS = (".npy", ".pt", ".safetensors")
-_PROGRAM = "pytest_probe.features.cluster.worker"
-# How many last bytes of a dead process's stderr are reported.
-_TAIL = 4000
-# Seconds that a process has to end by itself.
-_PATIENCE = 5.0
-# Deaths between cases, one behind the other, after which no process can run the shard here.
-_IDLE_DEATHS = 2
-# Seconds between two messages to the controller, and the bytes that one has at most besides its last item's.
-_TICK, _BYTES = 0.1, 2**26
+_PLUGIN = "pytest_probe.features.cluster.worker"
+# Bytes of a file that one message has at most. Several messages wait in memory, which files may not fit in. In pieces
+# of a quarter of this, files take three times as long.
+_PIECE = 2**22
 
 
 class Start(Struct, frozen=True):
-    """What a process needs to become one of this run's.
+    """What the processes of a shard need to become ones of this run.
 
-    args and folder come from the controller's command line; collected is what pytest collects. environment are the
-    variables that pytest reads, and OMP_NUM_THREADS, which Ray sets where the user has not: None where it is to be
-    unset. worker is what pytest-xdist calls workerinput; items are the node ids of what runs. The node has to have the
-    files and folders that the run reads, as `content_of` has them.
+    args, folder and path, where modules are looked for, are those of the process that reports; collected is what pytest
+    collects. environment are the variables that pytest reads, and OMP_NUM_THREADS, which Ray sets where the user has
+    not: None where it is to be unset. worker is what pytest-xdist calls workerinput. The node has to have the files and
+    folders that the run reads, as `content_of` has them.
     """
 
     args: tuple[str, ...]
     folder: str
+    path: tuple[str, ...]
     collected: tuple[str, ...]
     environment: Mapping[str, str | None]
     settings: Settings
     worker: Mapping[str, Any]
     files: Mapping[str, str] = {}
-    items: tuple[str, ...] = ()
 
 
-class Died(Struct, frozen=True):
-    """A process died. verdict: on the item that it ran, None where that runs again or there was none; device is its
-    device as the run names it, stderr the last that it wrote there."""
-
-    item: str
-    verdict: Verdict | None
-    device: str | None
-    stderr: str
-
-
-# What the controller hears of a shard. Of an item that ended: its node id; pickled its reports, as pytest serialises
-# them, and the files of --probe-save by their paths.
-Message: TypeAlias = "Described | Died | tuple[str, bytes]"
+# What a shard says: None when it begins; what its device is, once a framework; of an item that ended the files that it
+# wrote, piece by piece, by the paths where they belong; then its node id, and its reports, as pytest serialises them.
+Message: TypeAlias = "list[dict[str, str]] | tuple[str, bytes] | tuple[str, list[dict[str, Any]]] | None"
 
 
 def variables(environment: Mapping[str, str | None]) -> dict[str, str]:
@@ -122,76 +99,149 @@ def run_shard(
     items: Sequence[str],
     node: str,
     devices: int,
-    say: Callable[[Sequence[Message]], None],
-) -> None:
-    """Run these items, or, without items, only say what the device is. node is the name of this node, which has so
-    many devices; begin is a Start, pickled. This process, which reads it, has to have the wanted versions, and so has
-    that of the shard, whose path is another. Raises RuntimeError where no process can run them."""
-    left, device, kills, idle = dict.fromkeys(items), Described(), Counter[str](), 0
-
-    def check(versions: Mapping[str, str]) -> None:
-        if trouble := _other_version(wanted, versions, node):
-            heard([Described(trouble=trouble)])
-
-    def heard(messages: Sequence[Message]) -> None:
-        nonlocal device, idle
-        for message in messages:
-            if isinstance(message, Described):
-                device = message
-            elif isinstance(message, tuple):
-                left.pop(message[0], None)
-                idle = 0
-        if messages:
-            say(messages)
-        if device.trouble:
-            raise RuntimeError(device.trouble)
-
-    check(versions())
+    say: Callable[[Message], None],
+) -> str:
+    """Run these items, or, without items, only say what the device is. node is the name of this node, which has the
+    wanted versions and so many devices; begin is a Start, pickled. Gives why not all ran, "" where all did."""
+    if trouble := _other_version(wanted, node):
+        return trouble
     start: Start = pickle.loads(begin)
     if trouble := _unreadable(start, node):
-        heard([Described(trouble=trouble)])
-    with tempfile.TemporaryDirectory(prefix="pytest-probe-") as name, _slot() as slot:
-        folder, own = Path(name), f"{node}-{slot}"
-        file = file_of(folder / "running", own)
+        return trouble
+    os.environ.update(known := variables(start.environment))
+    for name in start.environment.keys() - known.keys():
+        os.environ.pop(name, None)
+    sys.path += [path for path in start.path if path not in sys.path]
+    if os.path.isdir(start.folder):
+        os.chdir(start.folder)
+    with tempfile.TemporaryDirectory(prefix="pytest-probe-") as folder, _slot() as slot:
         worker = {
             **start.worker,
-            "workerid": own,
+            "workerid": f"{node}-{slot}",
             "workercount": devices,
             "probe_slot": slot,
-            "probe_running": str(file.parent),
-            "probe_files": str(folder / "files"),
+            "probe_running": os.path.join(folder, "running"),
+            "probe_files": os.path.join(folder, "files"),
+            "probe_start": begin,
+            "probe_collected": list(start.collected),
+            "probe_items": list(items),
         }
-        while (ending := _run(replace(start, worker=worker, items=tuple(left)), folder, check, heard)) is not None:
-            running = read_running(file)
-            file.unlink(missing_ok=True)
-            verdict, said = None, _stderr(folder)
-            if running.item in left:
-                idle = 0
-                kills[running.item] += ending.killed
-                # What was killed from outside runs again, once.
-                if not ending.killed or kills[running.item] == DEATHS_OF_A_CASE:
-                    del left[running.item]
-                    times = max(1, kills[running.item])
-                    timed_out = by_limit(running, ending.status)
-                    verdict = verdict_on(running, ending, times=times, timed_out=timed_out)
-            else:
-                idle += 1
-            say([Died(running.item, verdict, device.name, said)])
-            if idle == _IDLE_DEATHS:
-                trouble = f"the process on node {node} died {ending.description} between cases: {_last_line(said)}"
-                if device == Described():  # so will the process of each other shard on this node
-                    heard([Described(trouble=trouble)])
-                raise RuntimeError(trouble)
-            if verdict is not None and not left:
-                break
-        if left:
-            why = _last_line(_stderr(folder)) or "its pytest stopped, or did not collect them"
-            raise RuntimeError(f"{count(len(left), 'item')} of a shard did not run on node {node}: {why}")
+        shard = _Shard(worker, node, say)
+        with redirect_stderr(io.StringIO()) as said:
+            pytest.main([*start.args, "-p", _PLUGIN], plugins=[shard])
+    if shard.described and not shard.left:
+        return ""
+    text = said.getvalue().strip()
+    if "ERROR: " in text:  # as pytest begins what it says of options
+        return text.rpartition("ERROR: ")[2]
+    return shard.trouble or _last_line(text) or "its pytest stopped, or did not collect them"
 
 
-def _other_version(wanted: Mapping[str, str], has: Mapping[str, str], node: str) -> str:
+class _Shard:
+    """A plugin of the process that Ray started."""
+
+    def __init__(self, worker: dict[str, Any], node: str, say: Callable[[Message], None]) -> None:
+        self._worker, self._node, self._say = worker, node, say
+        self._reports: list[pytest.TestReport] = []
+        self.left = set(worker["probe_items"])
+        self.described = False
+        # Why its worker did not start, or collect.
+        self.trouble = ""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_load_initial_conftests(self, early_config: Any) -> None:
+        # So that plugins write no reports.
+        early_config.workerinput, early_config.workeroutput = dict(self._worker), {}
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_cmdline_main(self, config: pytest.Config) -> Generator[None, object, object]:
+        # Not by -p no:terminal, without which pytest does not know -v.
+        config.pluginmanager.unregister(config.pluginmanager.getplugin("terminal"))
+        config.option.usepdb, config.option.numprocesses = False, 1
+        return (yield)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        self._config, probe = config, config.stash[STATE]
+        # What plugins give a worker, the process that reports has asked them for; in this one they are a worker's.
+        for hook in config.hook.pytest_configure_node.get_hookimpls():
+            config.pluginmanager.unregister(hook.plugin)
+        controller = _OneWorker(probe, self._worker)
+        config.pluginmanager.register(controller, "probe-controller")
+        reader = DeviceReportReader(probe, self._know, controller.folder)
+        config.pluginmanager.register(reader, "probe-device-reports")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        try:
+            _ = session.config.stash[STATE].others
+        except ProbeError as error:  # one that this node cannot read
+            raise pytest.UsageError(blamed(session.config, error)) from None
+
+    def _know(self, devices: list[dict[str, str]]) -> None:
+        self.described = True
+        self._say(devices)
+
+    @pytest.hookimpl(tryfirst=True, optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object | None) -> None:
+        if error is not None:
+            self.trouble = f"the process on node {self._node} died {Ending(status_of(node)).description}"
+
+    @pytest.hookimpl
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.trouble = _last_line(report.longreprtext)
+
+    @pytest.hookimpl
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if hasattr(report, "probe_again"):
+            self._reports = []
+            return
+        self._reports.append(report)
+        if report.when == "teardown":
+            reports, self._reports = self._reports, []
+            hook, data = self._config.hook, []
+            for each in reports:
+                data.append(hook.pytest_report_to_serializable(config=self._config, report=each))
+                data[-1].pop("node", None)
+            if folder := data[-1].pop("probe_files", None):
+                for piece in pieces(Path(folder)):
+                    self._say(piece)
+                shutil.rmtree(folder)
+            self.left.discard(report.nodeid)
+            self._say((report.nodeid, data))
+
+
+class _OneWorker(Controller):
+    """Gives its worker what the process that reports gives."""
+
+    def __init__(self, probe: ProcessSession, worker: Mapping[str, Any]) -> None:
+        super().__init__(probe)
+        self._worker = worker
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        own = {"workerid": f"{self._worker['workerid']}-{node.gateway.id}"}
+        node.workerinput.update({**self._worker, **own})
+
+
+def pieces(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """The files of a folder, by the paths where they belong."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                # An empty file has a piece too.
+                for _ in range(0, max(1, path.stat().st_size), _PIECE):
+                    yield f"/{path.relative_to(folder).as_posix()}", file.read(_PIECE)
+
+
+def _last_line(text: str) -> str:
+    return text.strip().rpartition("\n")[2]
+
+
+def _other_version(wanted: Mapping[str, str], node: str) -> str:
     """Which one this node has that is not the same, "" where it has none."""
-    for name, found in has.items():
+    for name, found in versions().items():
         if found != (asked := wanted.get(name, "none")):
             reason = f"node {node} has {name} {found}, and this process {asked}; install the same"
             return str(SettingsError(NAMED["cluster"].flag, name, reason))
@@ -207,70 +257,6 @@ def _unreadable(start: Start, node: str) -> str:
             wanted = f"node {node} {what}; put it where all nodes have the same path"
             return str(SettingsError(NAMED["dump"].flag, path, wanted))
     return ""
-
-
-def _run(
-    start: Start,
-    folder: Path,
-    check: Callable[[Mapping[str, str]], None],
-    heard: Callable[[Sequence[Message]], None],
-) -> Ending | None:
-    """One process, until it ends: how it died, None where it ended as it should. check is handed its versions."""
-    ours, theirs = Pipe()
-    kills, ended = memory_kills(), False
-    with ours, (folder / "stderr").open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", _PROGRAM, str(theirs.fileno())],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=[theirs.fileno()],
-            env=variables(start.environment),
-            cwd=start.folder if os.path.isdir(start.folder) else None,
-        )
-        theirs.close()
-        try:
-            with suppress(EOFError, OSError):  # it has died
-                check(ours.recv())
-                ours.send(start)
-            for messages in _messages(ours):
-                ended = messages[-1:] == [None]
-                heard(messages[:-1] if ended else messages)
-            if not ended:
-                return Ending(process.wait(), memory_kills() > kills)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_PATIENCE)
-            return None
-        finally:
-            process.kill()
-            process.wait()
-
-
-def _messages(pipe: Connection[Any, Any]) -> Iterator[list[Any]]:
-    """What a process says, in lists; that of its end ends with None where the process ended as it should."""
-    found, due, size = list[Any](), 0.0, 0
-    while not found or found[-1] is not None:
-        try:
-            if pipe.poll(_TICK):
-                found.append(pipe.recv())
-                size += len(found[-1][1]) if isinstance(found[-1], tuple) else 0
-        except (EOFError, OSError):
-            break
-        if found and found[-1] is not None and (time.monotonic() > due or size > _BYTES):
-            yield found
-            found, due, size = [], time.monotonic() + _TICK, 0
-    yield found
-
-
-def _stderr(folder: Path) -> str:
-    """The end of what the process wrote to stderr."""
-    with (folder / "stderr").open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-        return file.read().decode(errors="replace").strip()
-
-
-def _last_line(text: str) -> str:
-    return text.rpartition("\n")[2]
 
 
 @contextmanager

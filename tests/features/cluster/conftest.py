@@ -7,19 +7,16 @@ from typing import Any
 
 import pytest
 
-# What the small node may take, in bytes.
-SMALL = 64 * 2**20
+STORE: Any = {"object_store_memory": 100 * 2**20}
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Any]:
-    """Two nodes with a CPU each; a third one is small, and has what it calls NPUs alone."""
+    """Two nodes with a CPU each."""
     from ray.cluster_utils import Cluster
 
-    store: Any = {"object_store_memory": 100 * 2**20}
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, **store})
-    found.add_node(num_cpus=1, **store)
-    found.add_node(num_cpus=0, resources={"NPU": 2}, memory=SMALL, **store)
+    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, **STORE})
+    found.add_node(num_cpus=1, **STORE)
     yield found
     found.shutdown()
 

@@ -1,9 +1,7 @@
-"""What the controller does with what its shards say and how they end, without Ray."""
+"""What the process that reports does with what its shards say and how they end, without Ray."""
 
 from __future__ import annotations
 
-import pickle
-from collections import deque
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,180 +12,251 @@ import torch
 
 from pytest_probe.features.cluster import controller
 from pytest_probe.features.cluster.controller import Cluster, _Shard
-from pytest_probe.features.cluster.shard import Died, Message
-from pytest_probe.features.cluster.worker import _Worker
 from pytest_probe.model.result import Result
-from pytest_probe.model.verdict import Verdict
-from pytest_probe.plugin.device_reports import Described
 from pytest_probe.plugin.session import make_probe
 from pytest_probe.reports.results_file import lines_of, results_in
 from tests.support.writing import entries, write_dump
 
-CPU = Described("cpu", [{"device": "cpu"}])
+CPU = [{"device": "cpu"}]
 
 
 class Pool:
-    """Nodes by their names, with what each says of its device; the first that is not refused runs a shard, one that is
-    not avoided where there is one. A fatal item takes its shard with it, and no process finds a missing one."""
+    """Nodes by their names, with why each runs no shard. The first that is not refused runs one, and that is not
+    avoided where there is such a one. A fatal item takes its shard with it, a repeated one is also said again and by a
+    shard that was lost, and a missing one has no result."""
 
-    queued = 16
+    def __init__(
+        self,
+        nodes: dict[str, str],
+        fatal: Collection[str] = (),
+        repeated: Collection[str] = (),
+        missing: Collection[str] = (),
+    ) -> None:
+        self.nodes, self.fatal, self.repeated, self.missing = nodes, fatal, repeated, missing
+        self.refused: dict[str, str] = {}
+        self.submitted: list[str] = []
+        self.waiting: dict[int, tuple[Sequence[str], Collection[str]]] = {}
 
-    def __init__(self, nodes: dict[str, Described], fatal: Collection[str] = (), missing: Collection[str] = ()) -> None:
-        self.nodes, self.fatal, self.missing, self.memory = nodes, fatal, missing, 10
-        self.submitted: list[tuple[str, ...]] = []
-        self.waiting: dict[int, tuple[tuple[str, ...], int, Collection[str]]] = {}
-        self.messages: deque[tuple[int, str, str, Sequence[Message]]] = deque()
-
-    def submit(self, items: tuple[str, ...], memory: int, refused: Collection[str], avoided: Collection[str]) -> int:
-        self.submitted.append(items)
-        without = {*refused, *avoided}
-        self.waiting[len(self.submitted)] = items, memory, without if self.nodes.keys() - without else set(refused)
+    def submit(self, items: Sequence[str], avoided: Collection[str]) -> int:
+        self.submitted.append("".join(items))
+        without = {*self.refused, *avoided}
+        self.waiting[len(self.submitted)] = items, without if self.nodes.keys() - without else {*self.refused}
         return len(self.submitted)
 
-    def wait(self, seconds: float) -> list[Any]:
-        return [self.messages.popleft()] if self.messages else []
-
-    def ended(self) -> list[tuple[int, str, str]]:
-        waiting, self.waiting = self.waiting, {}
-        return [(number, *self._run(number, *shard)) for number, shard in waiting.items()]
-
-    def _run(self, number: int, items: Sequence[str], memory: int, avoided: Collection[str]) -> tuple[str, str]:
-        node = next((node for node in self.nodes if node not in avoided and memory <= self.memory), None)
+    def news(self) -> tuple[list[Any], list[Any]]:
+        number = min(self.waiting)
+        items, without = self.waiting.pop(number)
+        node = next((node for node in self.nodes if node not in without), None)
         if node is None:
-            return "no device of the cluster is left", "gone"
-        said: list[Message] = [self.nodes[node]]
-        for item in items if not self.nodes[node].trouble else ():
-            if item in self.missing:
-                continue
+            return [], [(number, "no device is left", True)]
+        said: list[Any] = [(number, node, node, None)]
+        if self.nodes[node]:
+            return said, [(number, self.nodes[node], False)]
+        said.append((number, node, node, CPU))
+        said += [(0, node, node, (item, ())) for item in self.repeated]
+        for item in (*items, *self.repeated):
             if item in self.fatal:
-                break
-            died = Died(item, Verdict("error", "", "x"), None, "")
-            said.append(died if item == "dies" else (item, pickle.dumps(((), {}))))
-        self.messages.append((number, node, node, said))
-        if self.nodes[node].trouble:
-            return "RuntimeError", "failed"
-        if set(items) & set(self.missing):
-            return "1 item did not run", "failed"
-        return ("its node is dead", "lost") if len(said) <= len(items) else ("", "failed")
+                return said, [(number, "its node is dead", True)]
+            if item not in self.missing:
+                said.append((number, node, node, (item, ())))
+        return said, [(number, "1 item is not there" if set(items) & set(self.missing) else "", False)]
 
 
 @pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What became of items: None of one that ran, else what was decided."""
-    found: dict[str, Any] = {}
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The items that ran, in their order, and in capitals the ones that took their shard with them."""
+    ran: list[str] = []
     monkeypatch.setattr(controller, "workers_describe_devices", lambda probe: False)
-    monkeypatch.setattr(Cluster, "_ran", lambda self, item, reports, files, remark: found.update({item: remark}))
-
-    def decide(self: Any, item: str, verdict: Verdict, device: str | None) -> None:
-        if self._waiting.pop(item, None):
-            found[item] = verdict
-
-    monkeypatch.setattr(Cluster, "_decide", decide)
-    return found
+    monkeypatch.setattr(Cluster, "_ran", lambda self, item, reports, notes: ran.append(item))
+    monkeypatch.setattr(Cluster, "_lose", lambda self, item, why: ran.append(item.upper()))
+    return ran
 
 
-def run(pool: Any, *shards: tuple[tuple[str, ...], int]) -> Cluster:
+def run(pool: Any, *shards: str) -> Cluster:
     probe: Any = SimpleNamespace(config=None, know_names=lambda name, devices: None)
     cluster = Cluster(probe, pool)
-    cluster._waiting = {item: item for items, _ in shards for item in items}  # type: ignore[misc]
-    for items, memory in shards:
-        cluster._submit(_Shard(items, memory))
-    while (cluster._waiting or cluster._devices is None) and cluster._goes_on():
-        pass
+    cluster._waiting = {item: item for items in shards for item in items}  # type: ignore[misc]
+    for items in shards:
+        cluster._submit(_Shard(items))
+    while cluster._shards:
+        cluster._listen()
     return cluster
 
 
-def test_a_node_that_does_not_fit_is_left_out(found: dict[str, Any], capfd: pytest.CaptureFixture[str]) -> None:
-    pool = Pool({"bad": Described(trouble="it has no dump"), "worse": Described(trouble="another Python"), "good": CPU})
-    run(pool, (("a", "b"), 0), (("c",), 0))
-    assert found == {"a": "", "b": "", "c": ""}
+def test_a_node_that_does_not_fit_is_left_out(ran: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    pool = Pool({"bad": "it has no dump", "worse": "another Python", "good": ""})
+    run(pool, "ab", "c")
+    assert sorted(ran) == ["a", "b", "c"]
     assert len(pool.submitted) == 6
+    assert capfd.readouterr().err == "bad runs no cases: it has no dump\nworse runs no cases: another Python\n"
 
 
-def test_no_node_fits(found: dict[str, Any]) -> None:
-    nodes = {str(number): Described(trouble=f"{number} has no dump") for number in range(9)}
-    for items in (("a",), ()):
-        pool = Pool(nodes)
+def test_no_node_fits(ran: list[str]) -> None:
+    for items in ("a", ""):
+        pool = Pool({str(number): f"{number} has no dump" for number in range(9)})
         with pytest.raises(pytest.UsageError, match="0 has no dump"):
-            run(pool, (items, 0))
-        assert len(pool.submitted) == 10
+            run(pool, items)
+        assert len(pool.submitted) == 12
 
 
-def test_a_case_that_takes_its_node_is_a_crash_and_the_rest_runs(found: dict[str, Any]) -> None:
-    pool = Pool({"node": CPU}, fatal=("b", "d"))
-    run(pool, (("a", "b", "c", "d", "e"), 0))
-    assert {item for item, verdict in found.items() if verdict == ""} == {"a", "c", "e"}
-    for item in "bd":
-        assert (found[item].verdict, found[item].kind) == ("error", "crash")
-        assert "lost 2 times while it ran" in found[item].reason
-        assert found[item].reason.endswith("its node is dead")
+def test_a_node_on_which_a_shard_could_start_is_not_refused(ran: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    """Whether it started before or after the one that could not: that one is tried elsewhere."""
+    pool = Pool({"node": ""})
+    cluster = run(pool, "a")
+    pool.nodes = {"node": "its worker died", "other": ""}
+    cluster._waiting, cluster._trouble = {"b": "b"}, ""  # type: ignore[dict-item]
+    cluster._submit(_Shard("b"))
+    while cluster._shards:
+        cluster._listen()
+    assert ran == ["a", "b"]
+    assert not pool.refused
+    pool.refused["node"] = "its worker died"
+    pool.nodes = {"node": ""}
+    cluster._describe(_Shard("c", place="node"), CPU)
+    assert not pool.refused
+    assert capfd.readouterr().err == ""
+
+
+def test_a_shard_that_starts_nowhere_is_tried_three_times(ran: list[str]) -> None:
+    pool = Pool({"node": ""})
+    cluster = run(pool, "a")
+    pool.nodes = {"node": "its worker died"}
+    cluster._waiting = {"b": "b"}  # type: ignore[dict-item]
+    cluster._submit(_Shard("b"))
+    while cluster._shards:
+        cluster._listen()
+    assert pool.submitted == ["a", "b", "b", "b"]
+    assert cluster._trouble == "node node: its worker died"
+
+
+def test_a_case_that_takes_its_shard_is_a_crash_and_the_others_have_results(ran: list[str]) -> None:
+    pool = Pool({"node": ""}, fatal="bd")
+    cluster = run(pool, "abcde")
     # Nothing that has a result runs again, and a case that may be fatal runs alone.
-    assert pool.submitted == [tuple("abcde"), ("b",), tuple("cde"), ("d",), ("e",)]
+    assert pool.submitted == ["abcde", "b", "cde", "b", "d", "e", "d"]
+    assert sorted(ran) == ["B", "D", "a", "c", "e"]
+    assert not cluster._waiting
+    assert not cluster._trouble
 
 
-def test_a_case_at_which_a_node_went_once_has_its_result(found: dict[str, Any]) -> None:
-    pool = Pool({"node": CPU}, fatal=["b"])
-    ended = pool.ended
+def test_a_case_that_a_node_takes_once_or_that_could_not_start_is_no_crash(ran: list[str]) -> None:
+    pool = Pool({"node": ""}, fatal="a")
+    cluster = run(pool, "")
+    cluster._waiting = {"a": "a", "b": "b"}  # type: ignore[dict-item]
+    cluster._submit(_Shard("ab"))
+    cluster._listen()
+    pool.nodes = {"node": "its worker died"}
+    for _ in range(2):
+        cluster._listen()
+        cluster._listen()
+    pool.nodes, pool.fatal = {"node": ""}, ""
+    while cluster._shards:
+        cluster._listen()
+    assert sorted(ran) == ["a", "b"]
 
-    def once() -> list[tuple[int, str, str]]:
-        first = ended()
-        pool.fatal = ()
-        return first
 
-    pool.ended = once  # type: ignore[method-assign]
-    run(pool, (("a", "b", "c"), 0))
-    assert found == {"a": "", "b": "", "c": ""}
+def test_a_result_that_comes_again_counts_once(ran: list[str]) -> None:
+    run(Pool({"node": ""}, repeated="a"), "ab", "c")
+    assert sorted(ran) == ["a", "b", "c"]
 
 
-def test_a_shard_that_no_node_can_hold_any_more_does_not_keep_the_run(found: dict[str, Any]) -> None:
-    cluster = run(Pool({"node": CPU}), (("a",), 11), (("b",), 10))
-    assert found == {"b": ""}
+def test_what_did_not_run_is_not_forgotten(ran: list[str]) -> None:
+    pool = Pool({"node": ""}, missing="a")
+    cluster = run(pool, "ab", "c")
+    assert sorted(ran) == ["b", "c"]
     assert list(cluster._waiting) == ["a"]
-    assert cluster._trouble == "no device of the cluster is left"
+    assert cluster._trouble == "node node: 1 item is not there"
+    assert pool.submitted == ["ab", "c", "a", "a"]
 
 
-def test_a_shard_whose_items_are_not_there_is_given_up(found: dict[str, Any]) -> None:
-    for nodes in "n", "no", "nodes":  # a node that has failed it tries again where there is no other
-        pool = Pool(dict.fromkeys(nodes, CPU), missing=["a"])
-        cluster = run(pool, (("a", "b"), 0))
-        assert pool.submitted == [("a", "b"), *[("a",)] * 3]
-        assert cluster._trouble == "1 item did not run"
-    assert found == {"b": ""}
+@pytest.mark.parametrize("stopped", [False, True])
+def test_the_run_names_what_did_not_run_and_stops_where_pytest_says(
+    ran: list[str], monkeypatch: pytest.MonkeyPatch, stopped: bool
+) -> None:
+    troubles: list[str] = []
+    monkeypatch.setattr(Cluster, "_reporting", SimpleNamespace(trouble=troubles.append))
+    monkeypatch.setattr(controller, "sharing_runs", lambda items: [[item] for item in items])
+    monkeypatch.setattr(controller, "costs_of", lambda groups: [1.0 for _ in groups])
+    items: list[Any] = [SimpleNamespace(nodeid=f"case{number}") for number in range(7)]
+    session: Any = SimpleNamespace(shouldstop="", shouldfail="stopping after 1 failures" if stopped else "")
+    pool: Any = Pool({"node": ""}, missing=[item.nodeid for item in items[1:]])
+    pool.devices, pool.free_ranks = 2, lambda: None
+    probe: Any = SimpleNamespace(config=None, know_names=lambda name, devices: None)
+    Cluster(probe, pool)._run_there(session, items)
+    assert len(pool.submitted) == (2 if stopped else 6)
+    assert bool(ran) is not stopped
+    left = "6 cases did not run: case1, case2, case3, case4, case5 and 1 more"
+    assert troubles == ([] if stopped else [f"node node: 1 item is not there; {left}"])
+    assert session.shouldstop == ("" if stopped else left)
 
 
-def test_large_cases_have_shards_of_their_own() -> None:
-    """Else each shard would ask Ray for the memory of a large case, and few would run at the same time."""
-    case = SimpleNamespace(record=None)
-    found = [([SimpleNamespace(nodeid=str(size), case=case)], size) for size in (1, 9, 2, 3, 8, 1)]
-    one_at_a_time: Any = lambda memory: 1 if memory > 3 else 4  # noqa: E731
-    shards = list(controller.shards_of(found, 3, one_at_a_time))  # type: ignore[arg-type]
-    assert shards[0] == _Shard(("9", "8"), 9)
-    assert sorted(len(shard.items) for shard in shards[1:]) == [1, 1, 1, 1]
-    assert max(shard.memory for shard in shards[1:]) == 3
+def test_a_run_that_waits_for_a_device_says_so(
+    ran: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(controller, "_BUSY_NOTICE", -1.0)
+    pool: Any = Pool({"node": ""})
+    news = pool.news
+
+    def quiet() -> tuple[list[Any], list[Any]]:
+        pool.news = news
+        return [], []
+
+    pool.news = quiet
+    run(pool, "a")
+    assert ran == ["a"]
+    assert capfd.readouterr().err == "probe: no device of the cluster is free yet; the run goes on when one is\n"
 
 
-def test_a_death_on_other_hardware_has_a_note(found: dict[str, Any]) -> None:
-    pool = Pool({"other": Described("cpu", [{"device": "cpu", "hardware": "a rare one"}])})
-    pool.messages.append((9, "first", "first", [CPU]))
-    run(pool, (("dies", "b"), 0))
-    assert "whose device is cpu (a rare one)" in found["b"]
-    assert found["dies"].notes == (found["b"],)
+def test_a_lost_head_ends_the_run(ran: list[str]) -> None:
+    pool: Any = Pool({"node": ""})
+
+    def lost() -> None:
+        raise ConnectionError("the head of the cluster is lost")
+
+    pool.news = lost
+    with pytest.raises(pytest.UsageError, match="the head of the cluster is lost"):
+        run(pool, "a")
 
 
-def test_files_that_cannot_be_written_and_another_device_are_notes(tmp_path: Path) -> None:
+def test_what_has_another_device_or_cannot_be_saved_has_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    sent: list[Any] = []
-    hook = SimpleNamespace(pytest_report_from_serializable=lambda config, data: SimpleNamespace(probe_results=data))
-    probe: Any = SimpleNamespace(config=SimpleNamespace(hook=hook))
-    cluster = Cluster(probe, Pool({}))  # type: ignore[arg-type]
-    cluster._report = lambda item, reports: sent.extend(reports)  # type: ignore[method-assign]
     line = lines_of([Result("d::a", "a", "forward", "", "cpu", "pass", "auto", "", "", 0.0, (), ())])
-    item: Any = SimpleNamespace(share=1)
-    cluster._ran(item, [line], {str(tmp_path / "file" / "a.pt"): b"x"}, "")
-    cluster._ran(item, [line], {str(tmp_path / "new" / "a.pt"): b"x"}, "ran elsewhere")
+    sent: list[Any] = []
+    hook: Any = SimpleNamespace(
+        pytest_report_from_serializable=lambda config, data: SimpleNamespace(probe_results=data["lines"]),
+        pytest_runtest_logstart=lambda nodeid, location: None,
+        pytest_runtest_logreport=lambda report: sent.append(report),
+        pytest_runtest_logfinish=lambda nodeid, location: None,
+    )
+    monkeypatch.setattr(controller, "workers_describe_devices", lambda probe: False)
+    probe: Any = SimpleNamespace(config=SimpleNamespace(hook=hook), know_names=lambda name, devices: None)
+    pool: Any = SimpleNamespace(refused={})
+    cluster = Cluster(probe, pool)
+    for place, devices in ("file", CPU), ("new", [{"device": "cpu:1", "hardware": "a rare one"}]):
+        shard = _Shard("", node=place)
+        cluster._waiting = {"d::a": SimpleNamespace(share=1, nodeid="d::a", location=())}  # type: ignore[dict-item]
+        cluster._hear(shard, devices)
+        for piece in b"x", b"y":
+            cluster._hear(shard, (str(tmp_path / place / "a.pt"), piece))
+        cluster._hear(shard, ("d::a", [{"lines": line}]))
     notes = [results_in(report.probe_results)[0].notes for report in sent]
-    assert notes == [(f"not saved: {tmp_path}/file/a.pt cannot be written (File exists)",), ("ran elsewhere",)]
-    assert (tmp_path / "new" / "a.pt").read_bytes() == b"x"
+    assert notes == [
+        (f"not saved: {tmp_path}/file/a.pt cannot be written (File exists)",),
+        ("ran on node new, whose device is cpu (a rare one); the first is cpu (of no name)",),
+    ]
+    assert (tmp_path / "new" / "a.pt").read_bytes() == b"xy"
+
+
+def test_a_lost_shard_leaves_no_file(ran: list[str], tmp_path: Path) -> None:
+    cluster = run(Pool({"node": ""}), "")
+    shards = [_Shard("a") for _ in range(3)]
+    for number, shard in enumerate(shards):
+        shard.files.add(tmp_path / "a.pt", bytes([number]))
+    cluster._ended(shards[0], "its node is dead", lost=True)
+    assert not shards[1].files.save()
+    cluster._shards[2] = shards[2]
+    cluster._drop()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.pt": b"\1"}
 
 
 def test_processes_collect_all_dumps_of_the_run(pytester: pytest.Pytester) -> None:
@@ -197,13 +266,5 @@ def test_processes_collect_all_dumps_of_the_run(pytester: pytest.Pytester) -> No
     probe = make_probe(pytester.parseconfig("--probe-device=cpu", f"--probe-dump={paths[0]}"))
     for path in paths[1:]:
         probe.dumps.know(path)
-    assert list(controller._arguments(probe)) == list(map(str, paths))
-    assert set(controller._read(probe)) == set(map(str, paths))
-
-
-def test_a_relative_path_belongs_to_the_folder_of_the_run() -> None:
-    start: Any = SimpleNamespace(folder="/run/here", worker={"probe_files": "/sent"})
-    pipe: Any = None
-    place = _Worker(pipe, start)._written_at
-    assert place(Path("../saved/a.pt")) == Path("/sent/run/saved/a.pt")
-    assert place(Path("/out/a.pt")) == Path("/sent/out/a.pt")
+    start = controller._start(probe)
+    assert set(start.collected) == set(start.files) == set(map(str, paths))

@@ -1,12 +1,14 @@
-"""--probe-ranks with --probe-cluster: collectives made on the devices of three nodes of Ray's own in one machine."""
+"""--probe-ranks with --probe-cluster: collectives made on the devices of two nodes of Ray's own in one machine."""
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from textwrap import dedent
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -44,7 +46,7 @@ def devices(cluster: Any) -> Iterator[Any]:
     from pytest_probe.features.cluster.ray_ranks import HostDevice
 
     ray.init(cluster.address, log_to_driver=False)
-    nodes = [(node["NodeID"], node["NodeManagerAddress"]) for node in ray.nodes()]
+    nodes = [(node["NodeID"], node["NodeManagerAddress"]) for node in ray.nodes() if node["Alive"]]
     own = {"STARTED_BY": f"{os.getpid()} for all"}
     yield [
         HostDevice(node, 0, address, {**own, "HOST": str(number)}) for number, (node, address) in enumerate(nodes[:2])
@@ -123,6 +125,118 @@ def test_a_rank_whose_node_goes_away_is_named(devices: Any) -> None:
     assert found[1].value.startswith("its node went away (")
     pool.close()
     assert ended("STARTED_FOR", "this")
+
+
+@pytest.mark.usefixtures("devices")
+def test_a_node_without_the_package_says_so() -> None:
+    from ray import cloudpickle
+
+    from pytest_probe.features.cluster.ray_pool import task_of_shard
+
+    task = cloudpickle.dumps(task_of_shard())
+
+    def without() -> Any:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "pytest_probe"]:
+            del sys.modules[name]
+        sys.modules["pytest_probe"] = None  # type: ignore[assignment]
+        said: list[Any] = []
+        why = cloudpickle.loads(task)(({}, b""), (), None, 1, SimpleNamespace(put=said.append))
+        return said, why
+
+    remote: Any = ray.remote
+    [(number, *place, message)], why = ray.get(remote(without).remote())
+    assert (number, message) == (1, None)
+    assert place in [[each["NodeID"], each["NodeManagerAddress"]] for each in ray.nodes()]
+    assert why.startswith("ModuleNotFoundError: No module named 'pytest_probe.")
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """How many CPUs each node has that is there."""
+    from pytest_probe.features.cluster import ray_pool
+
+    nodes = {"a": 1.0, "b": 2.0}
+    found = lambda: [{"NodeID": node, "Resources": {"CPU": cpus}} for node, cpus in nodes.items()]  # noqa: E731
+    monkeypatch.setattr(ray_pool, "_nodes", found)
+    return nodes
+
+
+@pytest.fixture
+def pool(nodes: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The second node alone can run a shard, and the first shard has been submitted."""
+    from pytest_probe.features.cluster import ray_pool
+
+    pool: Any = object.__new__(ray_pool.RayPool)
+    pool._wanted, pool._resource, pool._one, pool._number = {"num_cpus": 2}, "CPU", True, 0
+    pool._tasks, pool._begun, pool.refused, pool._start, pool._queue = {}, set(), {}, None, Words()
+    pool._task = Task()
+    monkeypatch.setattr(ray, "wait", lambda tasks, timeout: ([], tasks))
+    pool.submit(["item"])
+    return pool
+
+
+class Words:
+    """A queue in which the messages of shards are."""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+
+    def size(self) -> int:
+        return len(self.said)
+
+    def get_nowait_batch(self, size: int) -> list[Any]:
+        said, self.said = self.said, []
+        return said
+
+
+class Task:
+    """Submitted to no cluster."""
+
+    def options(self, **options: Any) -> Task:
+        self.wanted = options
+        return self
+
+    def remote(self, start: Any, items: Any, resource: Any, number: int, queue: Any) -> str:
+        return f"task {number}"
+
+
+def test_shards_end_where_no_device_is_left(pool: Any, nodes: dict[str, float]) -> None:
+    assert pool.news() == ([], [])
+    nodes.clear()
+    assert pool.news() == ([], [(1, "no device of the cluster is left", True)])
+    pool.refused["b"], nodes["b"] = "it has no dump", 2.0
+    pool.submit(["item"])
+    assert pool.news() == ([], [(2, "no device of the cluster is left (it has no dump)", True)])
+
+
+def test_a_shard_that_runs_on_a_refused_node_goes_on(pool: Any) -> None:
+    pool.refused["b"] = "a shard could not start"
+    pool._queue.said = [(1, "b", "node b", None)]
+    assert pool.news() == ([(1, "b", "node b", None)], [])
+    pool.submit(["item"])
+    assert pool.news() == ([], [])
+
+
+def test_a_node_is_avoided_while_another_can_run_a_shard(pool: Any, nodes: dict[str, float]) -> None:
+    """It is no reason to wait for ever."""
+    pool.submit(["item"], ["b"])
+    assert "label_selector" not in pool._task.wanted
+    nodes["c"] = 2.0
+    pool.submit(["item"], ["b"])
+    assert pool._task.wanted["label_selector"] == {"ray.io/node-id": "!in(b)"}
+    del nodes["c"]
+    assert pool.news() == ([], [(3, "no device of the cluster is left", True)])
+    pool.submit(["item"], ["b"])
+    assert "label_selector" not in pool._task.wanted
+
+
+def test_a_lost_head_is_named(pool: Any) -> None:
+    def lost() -> int:
+        raise ray.exceptions.RayActorError
+
+    pool._queue.size = lost
+    with pytest.raises(ConnectionError, match=r"^the head of the cluster is lost \("):
+        pool.news()
 
 
 @pytest.mark.usefixtures("devices")

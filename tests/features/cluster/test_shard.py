@@ -1,4 +1,4 @@
-"""A shard without Ray: what its process runs, how it dies, and that nothing of it stays."""
+"""A shard without Ray: what it says, why it does not run, and that nothing of it stays."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 import os
 import pickle
 import sys
-from collections.abc import Callable, Sequence
-from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +13,36 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_probe.features.cluster import shard
-from pytest_probe.features.cluster.shard import Died, Message, Start, content_of, run_shard, versions
-from pytest_probe.plugin.device_reports import Described
+from pytest_probe.features.cluster.shard import Start, content_of, run_shard, versions
+from pytest_probe.features.cluster.worker import written_at
 from tests.acceptance.conftest import entries
+from tests.support import forks
 from tests.support.settings import settings_of
 
-pytestmark = pytest.mark.slow
-
-PLACE = "node", 1
-LINEAR, RELU, ARGMAX = (
-    f"dump.json::{name}.0.forward" for name in ("Functional.linear", "Functional.relu", "Torch.argmax")
+LINEAR, RELU, OTHER = (
+    f"dump.json::{name}.0.forward" for name in ("Functional.linear", "Functional.relu", "Torch.other")
 )
+PROGRAM = """
+import os, pickle, tempfile
+from pytest_probe.features.cluster.shard import run_shard
+
+with open("start", "rb") as file:
+    wanted, begin, items = pickle.load(file)
+tempfile.tempdir = os.path.abspath("temporary")
+said = []
+why = run_shard(wanted, begin, items, "here", 1, said.append)
+with open("said", "wb") as file:
+    pickle.dump((said, why), file)
+"""
+
+WORKER_DIES = """
+import os
+from pytest_probe.plugin import xdist
+
+xdist.IDLE_DEATHS = 0
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os._exit(3)
+"""
 
 
 @pytest.fixture
@@ -35,105 +52,101 @@ def dump(tmp_path: Path) -> Path:
     return path
 
 
-def start(folder: Path, dumps: Sequence[Path], *items: str) -> Start:
+def start(folder: Path, *dumps: Path) -> Start:
     return Start(
         ("--probe-cluster=ray", "-p", "no:cacheprovider", "-p", "no:rerunfailures", "-p", "no:randomly"),
         str(folder),
+        tuple(sys.path),
         tuple(map(str, dumps)),
-        {"OMP_NUM_THREADS": "1", "PYTEST_ADDOPTS": None, "PYTHONPATH": os.pathsep.join(sys.path)},
+        {"OMP_NUM_THREADS": "1", "PYTEST_ADDOPTS": None, "PYTEST_XDIST_WORKER": None},
         settings_of(devices=("cpu",), dumps=tuple(dumps)),
         {"testrunuid": "1"},
         {str(dump): content_of(str(dump)) for dump in dumps},
-        items=items,
     )
 
 
-def run(begins: Start, say: Callable[[Sequence[Message]], None]) -> None:
-    run_shard(versions(), pickle.dumps(begins), begins.items, *PLACE, say)
-
-
-def said(begins: Start) -> list[Message]:
-    found: list[Message] = []
-    run(begins, found.extend)
+def said(begins: Start, *items: str) -> tuple[list[Any], str]:
+    """What a shard says, and why not all ran, in a process of its own, as Ray gives it one."""
+    folder = Path(begins.folder)
+    (folder / "program.py").write_text(PROGRAM)
+    (folder / "start").write_bytes(pickle.dumps((versions(), pickle.dumps(begins), items)))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    (folder / "temporary").mkdir()
+    process = forks.run(["program.py"], folder, environment)
+    assert process.returncode == 0, process.stderr
+    assert [path.suffix for path in (folder / "temporary").iterdir() if path.name.startswith("pytest-probe-")] == [
+        ".lock"
+    ]
+    found: tuple[list[Any], str] = pickle.loads((folder / "said").read_bytes())
     return found
 
 
-def names(messages: Sequence[Message]) -> list[Any]:
-    """The items that ended, and those that a process died of."""
-    return [
-        message[0] if isinstance(message, tuple) else message.item if isinstance(message, Died) else Described
-        for message in messages
-    ]
+def refused(wanted: dict[str, str], begin: bytes) -> str:
+    """Why a node runs nothing."""
+    messages: list[Any] = []
+    why = run_shard(wanted, begin, (), "here", 1, messages.append)
+    assert not messages
+    return why
 
 
-def test_items_run_in_their_order_and_what_died_is_told(tmp_path: Path, dump: Path) -> None:
+@pytest.mark.slow
+def test_what_a_shard_says(tmp_path: Path, dump: Path) -> None:
+    """An item that is not there does not keep the others from running."""
     (tmp_path / "conftest.py").write_text(
-        """
-import os
-
-def pytest_probe_inputs(case, arguments):
-    if case.record.api == "argmax":
-        os._exit(7)
-"""
+        "import os\nfrom pathlib import Path\n"
+        f"def pytest_probe_inputs(case, arguments):\n    Path({str(tmp_path)!r}, 'pid').write_text(str(os.getpid()))\n"
     )
-    found = said(start(tmp_path, [dump], LINEAR, ARGMAX, RELU))
-    # The next process runs what was left.
-    assert names(found) == [Described, LINEAR, ARGMAX, Described, RELU]
-    device, linear, died, _, _ = found
-    assert isinstance(device, Described)
-    assert (device.name, device.devices[0]["device"]) == ("cpu", "cpu")
-    assert isinstance(linear, tuple)
-    assert len(pickle.loads(linear[1])[0]) == 3
-    assert isinstance(died, Died)
-    assert died.verdict is not None
-    assert (died.verdict.verdict, died.verdict.kind) == ("error", "crash")
-    assert died.verdict.reason.startswith("the process died with exit status 7")
+    (described, *ran), why = said(start(tmp_path, dump), RELU, LINEAR, OTHER)
+    assert [device["device"] for device in described] == ["cpu"]
+    # Not the costliest first: where the shard is lost, the first that has no result is the one that ran.
+    assert [item for item, _ in ran] == [RELU, LINEAR]
+    assert [[report["when"] for report in reports] for _, reports in ran] == [["setup", "call", "teardown"]] * 2
+    assert not Path("/proc", (tmp_path / "pid").read_text()).exists() or os.name != "posix"
+    assert why == "its pytest stopped, or did not collect them"
 
 
-def test_what_is_killed_runs_again_once(tmp_path: Path, dump: Path) -> None:
-    (tmp_path / "conftest.py").write_text(
-        """
-import os, signal
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("conftest", "words"),
+    [
+        ("import nothing_of_this_name", "No module named 'nothing_of_this_name'"),
+        (WORKER_DIES, "the process on node here died with exit status 3"),
+    ],
+)
+def test_a_process_that_never_starts_says_why(tmp_path: Path, dump: Path, conftest: str, words: str) -> None:
+    (tmp_path / "conftest.py").write_text(conftest)
+    messages, why = said(start(tmp_path, dump), LINEAR)
+    assert not messages
+    assert why.endswith(words)
 
-def pytest_probe_inputs(case, arguments):
-    if case.record.api == "argmax":
-        os.kill(os.getpid(), signal.SIGKILL)
-"""
-    )
-    found = said(start(tmp_path, [dump], ARGMAX))
-    assert names(found) == [Described, ARGMAX] * 2
-    verdicts = [message.verdict for message in found if isinstance(message, Died)]
-    assert verdicts[0] is None
-    assert verdicts[1] is not None
-    assert "death 2 of this case" in verdicts[1].reason
+
+@pytest.mark.slow
+def test_a_device_that_is_unknown_here_is_refused_as_on_any_machine(tmp_path: Path, dump: Path) -> None:
+    begins = replace(start(tmp_path, dump), settings=settings_of(devices=("tpu",), dumps=(dump,)))
+    messages, why = said(begins)
+    assert not messages
+    assert why.startswith("--probe-device: 'tpu' cannot be used; torch says: ")
 
 
 @pytest.mark.parametrize(
-    ("changed", "words"),
+    ("files", "words"),
     [
-        (
-            {"files": {"/nowhere/dump.json": "sha256:0 1"}},
-            "'/nowhere/dump.json' cannot be used; node node cannot read it",
-        ),
-        ({"files": {__file__: ""}}, "node node has another file there; put it where all nodes have the same path"),
-        ({"files": {"/nowhere": "a folder"}}, "'/nowhere' cannot be used; node node cannot read it"),
+        ({"/nowhere/dump.json": "sha256:0 1"}, "'/nowhere/dump.json' cannot be used; node here cannot read it"),
+        ({__file__: ""}, "node here has another file there; put it where all nodes have the same path"),
+        ({"/nowhere": "a folder"}, "'/nowhere' cannot be used; node here cannot read it"),
     ],
 )
-def test_a_node_that_does_not_fit_runs_nothing(tmp_path: Path, dump: Path, changed: dict[str, Any], words: str) -> None:
-    found: list[Message] = []
-    with pytest.raises(RuntimeError, match=words):
-        run(replace(start(tmp_path, [dump], RELU), **changed), found.extend)
-    assert len(found) == 1
-    assert isinstance(found[0], Described)
-    assert found[0].trouble
+def test_a_node_that_does_not_fit_runs_nothing(tmp_path: Path, files: dict[str, str], words: str) -> None:
+    assert words in refused(versions(), pickle.dumps(replace(start(tmp_path), files=files)))
 
 
 def test_a_node_of_another_version_is_named_before_anything_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RuntimeError, match=r"node node has pytest .*, and this process 1\.0"):
-        run_shard({**versions(), "pytest": "1.0"}, b"another format", (), *PLACE, lambda messages: None)
+    why = refused({**versions(), "pytest": "1.0"}, b"another format")
+    assert "node here has pytest " in why
+    assert why.endswith("and this process 1.0; install the same")
     monkeypatch.setattr(shard, "_SAME", ("no-such-package",))
-    with pytest.raises(RuntimeError, match="node node has no-such-package none, and this process 2"):
-        run_shard({**versions(), "no-such-package": "2"}, b"", (), *PLACE, lambda messages: None)
+    why = refused({**versions(), "no-such-package": "2"}, b"")
+    assert "node here has no-such-package none, and this process 2" in why
 
 
 def test_a_dump_of_the_same_size_and_tensors_of_another_size_are_others(tmp_path: Path, dump: Path) -> None:
@@ -144,66 +157,27 @@ def test_a_dump_of_the_same_size_and_tensors_of_another_size_are_others(tmp_path
     folder = tmp_path / "tensors"
     folder.mkdir()
     (folder / "a.npy").write_bytes(b"12")
-    begins = start(tmp_path, [dump, folder], RELU)
+    begins = start(tmp_path, dump, folder)
     (folder / "log.txt").touch()
     assert content_of(str(folder)) == begins.files[str(folder)]
     (folder / "a.npy").write_bytes(b"123")
-    with pytest.raises(RuntimeError, match=r"tensors' cannot be used; node node has other tensors there"):
-        said(begins)
+    assert "tensors' cannot be used; node here has other tensors there" in refused(versions(), pickle.dumps(begins))
     (folder / "a.npy").unlink()
     assert content_of(str(folder)) != begins.files[str(folder)]
 
 
-def test_the_process_of_the_shard_has_another_version(tmp_path: Path, dump: Path) -> None:
-    begins = start(tmp_path, [dump], RELU)
-    place = tmp_path / "path" / "msgspec-0.1.dist-info"
-    place.mkdir(parents=True)
-    (place / "METADATA").write_text("Metadata-Version: 2.1\nName: msgspec\nVersion: 0.1\n")
-    path = os.pathsep.join([str(place.parent), *sys.path])
-    with pytest.raises(RuntimeError, match=r"node node has msgspec 0\.1, and this process"):
-        said(replace(begins, environment={**begins.environment, "PYTHONPATH": path}))
+def test_no_piece_of_a_file_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many messages wait, and what files hold may be larger than memory."""
+    monkeypatch.setattr(shard, "_PIECE", 2)
+    (tmp_path / "out").mkdir()
+    for size in (0, 4, 5):
+        (tmp_path / "out" / f"{size}.pt").write_bytes(b"12345"[:size])
+    found: dict[str, list[bytes]] = {}
+    for path, piece in shard.pieces(tmp_path):
+        found.setdefault(path, []).append(piece)
+    assert found == {"/out/0.pt": [b""], "/out/4.pt": [b"12", b"34"], "/out/5.pt": [b"12", b"34", b"5"]}
 
 
-def test_items_that_are_not_there_end_the_shard(tmp_path: Path, dump: Path) -> None:
-    found: list[Message] = []
-    with pytest.raises(RuntimeError, match="1 item of a shard did not run on node node: its pytest stopped"):
-        run(start(tmp_path, [dump], RELU, "dump.json::Torch.other.0.forward"), found.extend)
-    assert names(found) == [Described, RELU]
-
-
-@pytest.mark.parametrize(("items", "words"), [((), ""), ((RELU,), "between cases: ")])
-def test_a_process_that_never_starts_says_why(tmp_path: Path, dump: Path, items: tuple[str, ...], words: str) -> None:
-    """Of a shard that only describes the device the node is refused: no other one is tried here."""
-    (tmp_path / "conftest.py").write_text("import nothing_of_this_name\n")
-    found: list[Message] = []
-    with pytest.raises(RuntimeError, match=f"{words}[^$]*nothing_of_this_name"):
-        run(start(tmp_path, [dump], *items), found.extend)
-    if not items:
-        assert isinstance(found[-1], Described)
-        assert "nothing_of_this_name" in found[-1].trouble
-
-
-def test_a_batch_ends_at_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard, "_TICK", 60.0)
-    monkeypatch.setattr(shard, "_BYTES", 5)
-    ours, theirs = Pipe()
-    for message in (Described(), *(("item", b"123") for _ in range(4)), None):
-        theirs.send(message)
-    with ours, theirs:
-        assert [len(messages) for messages in shard._messages(ours)] == [1, 2, 2, 1]
-
-
-def test_a_shard_leaves_no_process_and_no_folder(tmp_path: Path, dump: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    Path(tmp_path, "temporary").mkdir()
-    (tmp_path / "conftest.py").write_text(
-        f"import os\nfrom pathlib import Path\nPath({str(tmp_path)!r}, 'process').write_text(str(os.getpid()))"
-    )
-
-    def lost(messages: Sequence[Message]) -> None:
-        raise ConnectionError
-
-    with pytest.raises(ConnectionError):
-        run(start(tmp_path, [dump], RELU), lost)
-    assert not Path("/proc", (tmp_path / "process").read_text()).exists() or os.name != "posix"
-    assert [path.suffix for path in (tmp_path / "temporary").iterdir()] == [".lock"]
+def test_a_relative_path_belongs_to_the_folder_of_the_run() -> None:
+    assert written_at("/run/here", Path("/sent"), Path("../saved/a.pt")) == Path("/sent/run/saved/a.pt")
+    assert written_at("/run/here", Path("/sent"), Path("/out/a.pt")) == Path("/sent/out/a.pt")
