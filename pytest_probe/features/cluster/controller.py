@@ -139,7 +139,14 @@ class Cluster:
 
     def _submit(self, shard: _Shard) -> None:
         self._notice = time.monotonic() + _BUSY_NOTICE
-        self._shards[self.pool.submit(shard.items, [node for node in shard.tried if node])] = shard
+        try:
+            self._shards[self.pool.submit(shard.items, [node for node in shard.tried if node])] = shard
+        except ConnectionError as error:
+            self._lose_head(error)
+
+    def _lose_head(self, error: ConnectionError) -> None:
+        self._trouble = str(error)
+        self._drop()
 
     def _drop(self) -> None:
         """Expect no more of the shards."""
@@ -152,14 +159,15 @@ class Cluster:
         try:
             said, ended = self.pool.news()
         except ConnectionError as error:
-            said, ended, self._trouble = [], [], str(error)
-            self._drop()
+            said, ended = [], []
+            self._lose_head(error)
         for number, place, node, message in said:
             if (shard := self._shards.get(number)) is not None:  # others have what a lost one had left
                 shard.place, shard.node = place, node
                 self._hear(shard, message)
         for number, why, lost in ended:
-            self._ended(self._shards.pop(number), why, lost)
+            if (shard := self._shards.pop(number, None)) is not None:
+                self._ended(shard, why, lost)
         if self._devices is not None:
             return
         if not self._shards:

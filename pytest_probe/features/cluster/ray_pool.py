@@ -99,29 +99,28 @@ class RayPool:
 
     def submit(self, items: Sequence[str], avoided: Collection[str] = ()) -> int:
         """Let Ray run these items on a device that is free: where others can, on none of the avoided nodes. The number
-        of the shard."""
+        of the shard. Raises ConnectionError where the head of the cluster is lost."""
         wanted = {**self._wanted, "name": "pytest-probe shard", "scheduling_strategy": "SPREAD"}
         without = {*self.refused, *avoided}
-        if avoided and self._able() <= without:
-            without = {*self.refused}
-        if without:
-            wanted["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(without))})"}
-        task = self._task.options(**wanted)
-        self._number += 1
-        ours = None if self._one else self._resource, self._number, self._queue
-        self._tasks[task.remote(self._start, tuple(items), *ours)] = self._number, without
+        with _head():
+            if avoided and self._able() <= without:
+                without = {*self.refused}
+            if without:
+                wanted["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(without))})"}
+            self._number += 1
+            ours = None if self._one else self._resource, self._number, self._queue
+            task = self._task.options(**wanted).remote(self._start, tuple(items), *ours)
+        self._tasks[task] = self._number, without
         return self._number
 
     def news(self) -> tuple[Sequence[Said], Sequence[Ended]]:
         """What shards have said, and the ones that run no more, whose words have all come. Waits a moment for them.
         Raises ConnectionError where the head of the cluster is lost."""
-        try:
+        with _head():
             if said := self._said():
                 return said, []
             ready, _ = ray.wait(list(self._tasks), timeout=_TICK)
             said = self._said()
-        except (RayError, ConnectionError) as error:
-            raise ConnectionError(f"the head of the cluster is lost ({first_line(error)})") from None
         if said or ready or self._begun:
             return said, [self._ended(task) for task in ready]
         # Ray would wait for a node for ever.
@@ -247,6 +246,15 @@ class _Holder:
         address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         visible = {name: value for name, value in os.environ.items() if any(word in name for word in _SHOWN)}
         return HostDevice(context.get_node_id(), 0, address, visible)
+
+
+@contextmanager
+def _head() -> Iterator[None]:
+    """Raises ConnectionError where the head of the cluster is lost."""
+    try:
+        yield
+    except (RayError, ConnectionError) as error:
+        raise ConnectionError(f"the head of the cluster is lost ({first_line(error)})") from None
 
 
 def _nodes() -> list[dict[str, Any]]:

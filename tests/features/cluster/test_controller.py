@@ -208,12 +208,21 @@ def test_a_run_that_waits_for_a_device_says_so(
 
 
 def test_a_lost_head_ends_the_run(ran: list[str]) -> None:
-    pool: Any = Pool({"node": ""})
-
-    def lost() -> None:
+    def lost(*_: object) -> None:
         raise ConnectionError("the head of the cluster is lost")
 
+    pool: Any = Pool({"node": ""}, fatal=["a"])
+    submit, pool.submit = pool.submit, lost
+    assert run(pool, "ab", "c")._trouble == "the head of the cluster is lost"
+    pool.submit = submit
+    cluster = run(pool)
+    cluster._submit(_Shard("ab"))
+    pool.submit = lost
+    cluster._waiting = {"a": "a", "b": "b"}  # type: ignore[dict-item]
+    cluster._listen()
+    assert (cluster._trouble, ran) == ("the head of the cluster is lost", [])
     pool.news = lost
+    pool.submit = submit
     with pytest.raises(pytest.UsageError, match="the head of the cluster is lost"):
         run(pool, "a")
 
