@@ -10,10 +10,10 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
-from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.errors import SettingsError
 from pytest_probe.model.baseline import KeptCase
 from pytest_probe.model.result import PortableId, Result
-from pytest_probe.reports.results_file import RESULTS, RUN, SCHEMA, Identity, refused
+from pytest_probe.reports.results_file import RESULTS, RUN, SCHEMA, Identity, decoded, refused
 from pytest_probe.reports.selected import Faults, Items, Selected, fault_lines, faults, ids_in, read_items
 from pytest_probe.system.files import open_regular
 
@@ -63,16 +63,14 @@ class RunFolder(Struct, frozen=True, dict=True):
     @classmethod
     def read(cls, option: str, path: Path) -> RunFolder:
         """Raises OSError, ResultsError where run.json is none of ours, and SettingsError for another schema."""
-        try:
-            with open_regular(path / RUN) as file:
-                whole = msgspec.json.decode(file.read())
-            schema = whole.get("schema", SCHEMA) if isinstance(whole, dict) else SCHEMA
-            if schema != SCHEMA:
-                wanted = f"its results are of schema {schema}, this version reads {SCHEMA}; run again into a new folder"
-                raise SettingsError(option, str(path), wanted)
-            return cls(option, path, msgspec.convert(whole, RunFile), whole)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ResultsError(str(path / RUN), str(error)) from None
+        with open_regular(path / RUN) as file:
+            content = file.read()
+        whole = decoded(content, msgspec.json.Decoder(), str(path / RUN))
+        schema = whole.get("schema", SCHEMA) if isinstance(whole, dict) else SCHEMA
+        if schema != SCHEMA:
+            wanted = f"its results are of schema {schema}, this version reads {SCHEMA}; run again into a new folder"
+            raise SettingsError(option, str(path), wanted)
+        return cls(option, path, decoded(content, msgspec.json.Decoder(RunFile), str(path / RUN)), whole)
 
     @cached_property
     def items(self) -> Items:
