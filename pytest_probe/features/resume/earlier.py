@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pytest_probe.model.result import Result
-from pytest_probe.reports.result_set import NOT_OURS, RunFolder
+from pytest_probe.reports.result_set import RunFolder
 from pytest_probe.reports.results_file import RESULTS, RUN, Identity, check, refused
 from pytest_probe.reports.running_case import TIMEOUT
 from pytest_probe.reports.selected import ITEMS, Items, fault_lines, faults, is_of_test, read_items
@@ -31,8 +31,7 @@ class Earlier:
 
     def __init__(self, folder: Path, *, strict: bool, timeout: float) -> None:
         missing = f"{RUN} cannot be read ({{error.strerror}}), so there is no run to go on with; leave {_OPTION} out"
-        with refused(_OPTION, folder, missing, NOT_OURS):
-            self._folder = RunFolder.read(_OPTION, folder)
+        self._folder = RunFolder.read(_OPTION, folder, missing)
         self._path = folder / RESULTS
         self.remarks: list[str] = []
         self.run = self._folder.run

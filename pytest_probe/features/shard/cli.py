@@ -20,7 +20,7 @@ from pytest_probe.reports import junit
 from pytest_probe.reports.answers import Answers
 from pytest_probe.reports.groups import Groups
 from pytest_probe.reports.result_set import RunFolder
-from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, differences, read_results, refused
+from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, differences, refused
 from pytest_probe.reports.selected import ITEMS, SelectedItem, id_list, selected_in, write_items
 from pytest_probe.reports.tally import Tally
 from pytest_probe.reports.terminal import WIDTH, group_lines, summary_lines
@@ -47,8 +47,7 @@ class Shard(RunFolder, frozen=True):
     def at(cls, folder: Path) -> Shard:
         """Raises SettingsError where the folder holds no run, or one without --probe-shard."""
         give = f"give folders of --probe-out; {RUN}: "
-        with refused(_COMMAND, folder, give + "{error}", give + "{error.found}"):
-            found = RunFolder.read(_COMMAND, folder)
+        found = RunFolder.read(_COMMAND, folder, give + "{error}", give + "{error.found}")
         given = found.run.settings.get("shard")
         if not isinstance(given, str):
             raise SettingsError(_COMMAND, str(folder), "its run had no --probe-shard, so there is nothing to join")
@@ -62,15 +61,14 @@ class Shard(RunFolder, frozen=True):
     def name(self) -> str:
         return f"{self.number}/{self.parts}"
 
-    def results(self) -> Iterator[tuple[SelectedItem, Result]]:
-        """Each with its item: a test may have several. Raises SettingsError where it is none of the shard's."""
+    def by_item(self) -> Iterator[tuple[SelectedItem, Result]]:
+        """Each result with its item: a test may have several. Raises SettingsError where it is none of the shard's."""
         unusable = f"{RESULTS} cannot be used: {{error}}"
-        with refused(_COMMAND, self.path, unusable, unusable):
-            for result in read_results(self.path / RESULTS):
-                item = self.items.of(result.id)
-                if item is None:
-                    raise SettingsError(_COMMAND, str(self.path), f"{ITEMS} does not have {result.id}")
-                yield item, result
+        for result in self.results(unusable, unusable):
+            item = self.items.of(result.id)
+            if item is None:
+                raise SettingsError(_COMMAND, str(self.path), f"{ITEMS} does not have {result.id}")
+            yield item, result
 
 
 def check(shards: Sequence[Shard], *, partial: bool) -> None:
@@ -109,7 +107,7 @@ def joined(shards: Sequence[Shard]) -> list[tuple[SelectedItem, Result]]:
     found: list[tuple[SelectedItem, Result]] = []
     owner: dict[str, Shard] = {}
     for shard in shards:
-        for item, result in shard.results():
+        for item, result in shard.by_item():
             if owner.setdefault(item.id, shard) is not shard:
                 wanted = f"it has {item.id}, and so has {owner[item.id].path}; give shards of one run"
                 raise SettingsError(_COMMAND, str(shard.path), wanted)
