@@ -25,9 +25,9 @@ from pytest_probe.features.gate.baseline import (
     differences,
     signature,
 )
-from pytest_probe.features.gate.gate import HEADINGS, SHORT, Gate, GateTally, table
+from pytest_probe.features.gate.gate import SHORT, Gate, GateTally, table
 from pytest_probe.features.gate.update import BaselineWriteError, changes, check_writable, write
-from pytest_probe.model.baseline import Compared, KeptCase
+from pytest_probe.model.baseline import WORSE, Compared, KeptCase
 from pytest_probe.model.case import Case
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import SEVERITY, Verdict
@@ -112,7 +112,7 @@ class AgainstBaseline(Feature):
         judged.known = judgement.known
         if judgement.fails:
             reason = f"{SHORT[compared.change]}: {compared.reason}"
-            judged.regression = Regression(reason, HEADINGS[compared.change], tuple(table(judgement)))
+            judged.regression = Regression(reason, WORSE[compared.change], tuple(table(judgement)))
 
     def _with_other_seeds(self, case: Case) -> Iterator[tuple[int, Verdict]]:
         """The verdicts on a case by seed, on the inputs of the seeds behind the run's: how far do metrics spread?"""

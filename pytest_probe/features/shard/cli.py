@@ -167,7 +167,7 @@ def write_junit(path: Path, results: Iterable[_Named], groups: Groups, *, strict
         ElementTree.SubElement(properties, "property", name=name, value=line)
     for node, found in groupby(results, key=lambda pair: pair[0]):
         each = [result for _, result in found]
-        worst = max(each, key=lambda result: SEVERITY[result.verdict])
+        worst = max(each, key=lambda result: (result.fails(strict=strict), SEVERITY[result.verdict]))
         outcome = _add(suite, node, worst, each, strict=strict)
         counts["tests"] += 1
         if outcome:
@@ -188,13 +188,13 @@ def _add(suite: ElementTree.Element, node: str, worst: Result, each: Sequence[Re
     properties = ElementTree.SubElement(case, "properties")
     for key, value in junit.properties(worst):
         ElementTree.SubElement(properties, "property", name=key, value=printable(str(value)))
-    reason = printable(_reason(worst))
-    if fails(worst, strict=strict):
-        text = "\n".join(_reason(result) for result in each if fails(result, strict=strict))
+    reason = printable(worst.why)
+    if worst.fails(strict=strict):
+        text = "\n".join(result.why for result in each if result.fails(strict=strict))
         failure = ElementTree.SubElement(case, "failure", message=reason.partition("\n")[0])
         failure.text = printable(text)
         return "failures"
-    known = worst.gate is not None and worst.gate.change == "known"
+    known = worst.change == "known"
     if worst.verdict != "skip" and not known:
         return ""
     kind = "pytest.xfail" if known else "pytest.skip"
@@ -208,19 +208,6 @@ def names(node: str) -> tuple[str, str]:
     parts = path.split("::")
     parts[0] = parts[0].replace("/", ".").removesuffix(".py")
     return ".".join(parts[:-1]), parts[-1] + bracket + parameters
-
-
-def fails(result: Result, *, strict: bool) -> bool:
-    """Did its item fail, by the verdict or compared with a baseline?"""
-    change = None if result.gate is None else result.gate.change
-    if change == "known":
-        return False
-    return change in ("worse", "bits") or result.verdict == "error" or (strict and result.verdict == "warning")
-
-
-def _reason(result: Result) -> str:
-    outputs = [f"{output.name}: {output.reason}" for output in result.outputs if output.verdict == result.verdict]
-    return result.reason or "\n".join(outputs) or result.verdict
 
 
 def add_parser(commands: Any) -> None:
@@ -263,4 +250,4 @@ def run(arguments: argparse.Namespace) -> int:
     if any(result.against is not None and result.against.rows for result in results):
         lines.append("compare_result_*.csv are not written: they hold stacks, and merge reads no dump")
     print(printable("\n".join(lines)))
-    return _FAILED if whole["exit_status"] or any(fails(result, strict=strict) for result in results) else 0
+    return _FAILED if whole["exit_status"] or any(result.fails(strict=strict) for result in results) else 0
