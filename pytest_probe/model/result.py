@@ -257,6 +257,11 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
         return max((output.verdict for output in self.outputs), key=SEVERITY.__getitem__, default="pass")
 
     @property
+    def decisive(self) -> tuple[OutputResult, ...]:
+        """The outputs whose verdict is that of the whole."""
+        return tuple(output for output in self.outputs if output.verdict == self.verdict)
+
+    @property
     def change(self) -> Change | None:
         """How it compares with a baseline."""
         return None if self.gate is None else self.gate.change
@@ -274,8 +279,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
         """Why it failed or was skipped."""
         if self.gate is not None and self.gate.change in WORSE and self.verdict != "error":
             return f"{WORSE[self.gate.change]}: {self.gate.reason}"
-        outputs = (f"{output.name}: {output.reason}" for output in self.outputs if output.verdict == self.verdict)
-        return self.reason or "\n".join(outputs) or self.verdict
+        return self.reason or "\n".join(f"{output.name}: {output.reason}" for output in self.decisive) or self.verdict
 
     @property
     def is_emulated(self) -> bool:
