@@ -266,10 +266,10 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
         """How it compares with a baseline."""
         return None if self.gate is None else self.gate.change
 
-    def fails(self, *, strict: bool, updates: bool = False) -> bool:
+    def fails(self, *, strict: bool, updates: bool = False, runxfail: bool = False) -> bool:
         """Did it fail its item, by the verdict or compared with a baseline? strict: a warning does; updates: the
-        baseline takes what got worse."""
-        if self.change == "known":
+        baseline takes what got worse; runxfail: what is known to fail does, as pytest's option has it."""
+        if self.change == "known" and not runxfail:
             return False
         worse = self.change in WORSE and not updates
         return worse or self.verdict == "error" or (strict and self.verdict == "warning")

@@ -218,8 +218,8 @@ class _Resumed:
         return [f"probe: going on with the run in {self._folder}", *remarks]
 
     def _fails(self, result: Result) -> bool:
-        settings = self._probe.settings
-        return result.fails(strict=settings.strict, updates=settings.update)
+        settings, runxfail = self._probe.settings, bool(self._probe.config.getoption("runxfail", False))
+        return result.fails(strict=settings.strict, updates=settings.update, runxfail=runxfail)
 
     def _node(self, result: Result) -> str:
         """The node id of the item that had this result, as pytest's reports name it."""
@@ -230,8 +230,9 @@ class _Resumed:
 
     def _reports(self, nodeid: str, result: Result) -> Iterator[pytest.TestReport]:
         file, _, name = nodeid.partition("::")
-        known = result.change == "known"
-        outcome = "failed" if self._fails(result) else "skipped" if known or result.verdict == "skip" else "passed"
+        fails = self._fails(result)
+        known = result.change == "known" and not fails
+        outcome = "failed" if fails else "skipped" if known or result.verdict == "skip" else "passed"
         longrepr: Any = None
         if outcome == "skipped":
             longrepr = (file, 1, f"Skipped: {result.reason}")

@@ -154,8 +154,12 @@ def test_a_run_that_goes_on_fails_what_the_baseline_failed_before(
     shutil.copytree(moved["plain"].folder, pytester.path, dirs_exist_ok=True)
     shutil.copy("before.jsonl", "base.jsonl")
     result = run(pytester, BASELINE, "--probe-out=out", "--probe-resume", "--junitxml=again.xml")
-    failed = [re.findall(r"^FAILED (\S+) ", each.stdout.str(), re.M) for each in (moved["plain"].result, result)]
-    assert failed[0] == failed[1] != []
+    runxfail = run(pytester, BASELINE, "--probe-out=out", "--probe-resume", "--runxfail")
+    runs = (moved["plain"].result, result, runxfail)
+    first, again, more = (re.findall(r"^FAILED (\S+) ", each.stdout.str(), re.M) for each in runs)
+    assert first == again != []
+    known = {f"dump.json::Torch.{name}.0.forward" for name in ("cosh", "log")}
+    assert set(more) == {*first, *known}
     result.stdout.fnmatch_lines(
         ["Torch.exp.0.forward on cpu: pass, *", "worse than the baseline: * times the relative*"]
     )
