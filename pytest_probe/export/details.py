@@ -27,7 +27,7 @@ from pytest_probe.model.result import OutputResult, Plain, Result, number
 from pytest_probe.model.verdict import Metric
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.reports.result_set import RunFolder
-from pytest_probe.reports.results_file import RESULTS, read_results, refused
+from pytest_probe.reports.results_file import RESULTS, read_results
 from pytest_probe.standards.tools import TOOLS, rule_of
 from pytest_probe.standards.tools.release import Release
 from pytest_probe.system.files import open_regular
@@ -148,8 +148,7 @@ def early_end(path: Path) -> str:
     if not (path / RESULTS).exists():
         return ""
     words = f"it cannot be read: {{error}}; {_GIVE}"
-    with refused("compare", path, words, words):
-        return RunFolder.read("compare", path).early_end()
+    return RunFolder.read("compare", path, words, words).early_end()
 
 
 def _of_folder(folder: Path, without_ulp: bool) -> Iterator[Row]:

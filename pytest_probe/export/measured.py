@@ -15,11 +15,11 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.errors import SettingsError
 from pytest_probe.export.details import check_same_dump
 from pytest_probe.export.table import Column, Table
 from pytest_probe.model.result import Result
-from pytest_probe.reports.results_file import RESULTS, read_results
+from pytest_probe.reports.results_file import RESULTS, read_results, refused
 from pytest_probe.system.files import open_regular
 
 TIMES, MEMORY, SUMMARY = "prof_checking_result.csv", "memory_checking_result.csv", "prof_summary.csv"
@@ -157,7 +157,7 @@ def _read(
             raise SettingsError(command, str(path), f"it holds {len(logs)} of {pattern}; give the file itself: {names}")
         file = logs[0]
     found: list[Measured | None]
-    try:
+    with refused(command, path, "it cannot be read: {error.strerror}", "it cannot be read: {error}"):
         if file is None:
             results = sorted(read_results(path / RESULTS), key=lambda result: result.place or 0)
             rows = ((result, row) for result in results if result.api for row in of_result(result))
@@ -165,9 +165,6 @@ def _read(
         else:
             with open_regular(file) as opened:
                 found = [of_line(line.decode("utf-8", "replace").rstrip("\n")) for line in opened]
-    except (OSError, ResultsError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise SettingsError(command, str(path), f"it cannot be read: {reason}") from None
     # A name alike on both sides, also where they ran in other dtypes.
     lines = {line.name.replace("*", "."): line for line in found if line is not None}
     if not lines:

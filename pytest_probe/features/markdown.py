@@ -40,8 +40,7 @@ class Markdown(Feature):
             crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", "")
             worst = max(results, key=lambda result: SEVERITY[result.verdict])
             # A report of a run that goes on tells of no crash.
-            found = next((f"{each.name}: {each.reason}" for each in worst.outputs if each.reason), "")
-            reason = (crash or worst.reason or found or worst.verdict).splitlines()[0]
+            reason = (crash or worst.why).splitlines()[0]
             path = os.path.normpath(self.probe.config.rootpath / file)
             failing = Failing(worst.id, reason, path, 0 if line is None else line + 1)
             self._failing[report.nodeid] = GroupMember.of(worst), failing

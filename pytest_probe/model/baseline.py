@@ -16,6 +16,8 @@ Number: TypeAlias = float | Literal["inf"] | None
 # same: as before. known: it failed before, and is no worse. new: not in the baseline. changed: another call by the same
 # name. bits: no worse, but not the same bits, where those count. gone: it was judged, and now it is a skip.
 Change: TypeAlias = Literal["same", "better", "worse", "known", "new", "changed", "bits", "gone"]
+# The changes that fail a case, in words.
+WORSE: Mapping[str, str] = {"worse": "worse than the baseline", "bits": "other bits than the baseline"}
 
 
 class KeptOutput(msgspec.Struct, frozen=True, array_like=True):

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from pytest_probe.model.baseline import Compared
+from pytest_probe.model.baseline import WORSE, Change, Compared
 from pytest_probe.model.details import Details
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.measurement import CaseMemory, CaseTime
@@ -255,6 +255,31 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.kind != SLOWER:
             return self.verdict
         return max((output.verdict for output in self.outputs), key=SEVERITY.__getitem__, default="pass")
+
+    @property
+    def decisive(self) -> tuple[OutputResult, ...]:
+        """The outputs whose verdict is that of the whole."""
+        return tuple(output for output in self.outputs if output.verdict == self.verdict)
+
+    @property
+    def change(self) -> Change | None:
+        """How it compares with a baseline."""
+        return None if self.gate is None else self.gate.change
+
+    def fails(self, *, strict: bool, updates: bool = False, runxfail: bool = False) -> bool:
+        """Did it fail its item, by the verdict or compared with a baseline? strict: a warning does; updates: the
+        baseline takes what got worse; runxfail: what is known to fail does, as pytest's option has it."""
+        if self.change == "known" and not runxfail:
+            return False
+        worse = self.change in WORSE and not updates
+        return worse or self.verdict == "error" or (strict and self.verdict == "warning")
+
+    @property
+    def why(self) -> str:
+        """Why it failed or was skipped."""
+        if self.gate is not None and self.gate.change in WORSE and self.verdict != "error":
+            return f"{WORSE[self.gate.change]}: {self.gate.reason}"
+        return self.reason or "\n".join(f"{output.name}: {output.reason}" for output in self.decisive) or self.verdict
 
     @property
     def is_emulated(self) -> bool:

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from pytest_probe.model.result import OutputResult, Result
+from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import Outcome
 from pytest_probe.system.text import printable_line
 
@@ -43,7 +43,7 @@ def group_of(result: Result) -> GroupKey:
 
 def cause_of(result: Result) -> str:
     """The likely cause, of the first failing output that has one; "" where none was found."""
-    causes = (output.diagnosis.cause for output in _failed(result) if output.diagnosis is not None)
+    causes = (output.diagnosis.cause for output in result.decisive if output.diagnosis is not None)
     return next(filter(None, causes), "")
 
 
@@ -147,7 +147,7 @@ def _reason(result: Result) -> str:
     """Why, in one line, without the cause. Of a case that is no error, but worse than in the baseline, that."""
     if result.verdict != "error" and result.gate is not None and result.gate.reason:
         return printable_line(result.gate.reason)
-    failed = _failed(result)
+    failed = result.decisive
     if result.kind or not failed:
         lines = (result.reason or result.kind or result.verdict).splitlines()
     else:
@@ -157,7 +157,3 @@ def _reason(result: Result) -> str:
             reason = reason.removesuffix(found.cause).removesuffix("; ")
         lines = (reason.partition("; wrong: ")[0] or failed[0].verdict).splitlines()
     return printable_line(lines[0]) if lines else result.verdict
-
-
-def _failed(result: Result) -> Sequence[OutputResult]:
-    return [output for output in result.outputs if output.verdict == result.verdict]

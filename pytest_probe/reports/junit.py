@@ -46,8 +46,7 @@ def properties(result: Result) -> list[tuple[str, str | int | float]]:
     if (against := result.against) is not None:
         texts = {"against": against.status, "suspect": against.suspect, "difference": against.difference}
         more |= {name: printable(text) for name, text in texts.items()}
-    failed = next((output for output in result.outputs if output.verdict == result.verdict), None)
-    if failed is not None and (about := failed.diagnosis) is not None:
+    if result.decisive and (about := result.decisive[0].diagnosis) is not None:
         more |= {"wrong": about.wrong or None, "where": about.where, "cause": about.cause, "cause_family": about.family}
     for name, said in more.items():
         if said is not None and said != "":

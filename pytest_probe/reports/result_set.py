@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
@@ -10,15 +10,15 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
-from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.errors import SettingsError
 from pytest_probe.model.baseline import KeptCase
 from pytest_probe.model.result import PortableId, Result
-from pytest_probe.reports.results_file import RESULTS, RUN, SCHEMA, Identity, refused
+from pytest_probe.reports.results_file import RESULTS, RUN, SCHEMA, Identity, decoded, read_results, refused
 from pytest_probe.reports.selected import Faults, Items, Selected, fault_lines, faults, ids_in, read_items
 from pytest_probe.system.files import open_regular
 
 # What is said of a run.json that is damaged.
-NOT_OURS = f"its {RUN} is none of pytest-probe's: {{error.found}}"
+_NOT_OURS = f"its {RUN} is none of pytest-probe's: {{error.found}}"
 
 
 class _Dump(Struct, frozen=True):
@@ -61,23 +61,28 @@ class RunFolder(Struct, frozen=True, dict=True):
     whole: Mapping[str, Any]
 
     @classmethod
-    def read(cls, option: str, path: Path) -> RunFolder:
-        """Raises OSError, ResultsError where run.json is none of ours, and SettingsError for another schema."""
-        try:
+    def read(cls, option: str, path: Path, unreadable: str, damaged: str = _NOT_OURS) -> RunFolder:
+        """Raises SettingsError: in the first of these words where run.json cannot be read, in the second where it is
+        none of ours, and for another schema."""
+        with refused(option, path, unreadable, damaged):
             with open_regular(path / RUN) as file:
-                whole = msgspec.json.decode(file.read())
+                content = file.read()
+            whole = decoded(content, msgspec.json.Decoder(), str(path / RUN))
             schema = whole.get("schema", SCHEMA) if isinstance(whole, dict) else SCHEMA
             if schema != SCHEMA:
                 wanted = f"its results are of schema {schema}, this version reads {SCHEMA}; run again into a new folder"
                 raise SettingsError(option, str(path), wanted)
-            return cls(option, path, msgspec.convert(whole, RunFile), whole)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ResultsError(str(path / RUN), str(error)) from None
+            return cls(option, path, decoded(content, msgspec.json.Decoder(RunFile), str(path / RUN)), whole)
 
     @cached_property
     def items(self) -> Items:
         """The items that the run selected; none where it ended before they were known. Raises OSError, ResultsError."""
         return Items(()) if self.run.selected is None else read_items(self.path, self.run.selected)
+
+    def results(self, unreadable: str, damaged: str = "{error}") -> Iterator[Result]:
+        """Raises SettingsError, in these words, where they cannot be read, or where a line is no result of ours."""
+        with refused(self.option, self.path, unreadable, damaged):
+            yield from read_results(self.path / RESULTS)
 
     def early_end(self, *, partial: bool = True) -> str:
         """What is to be said of a run that ended early, "" of a whole one. partial: then some results may be missing.

@@ -171,10 +171,7 @@ def read_lines(path: Path, kind: type[T], size: float = math.inf) -> Iterator[T]
             size -= len(line)
             if size < 0 or not line.endswith(b"\n"):
                 return
-            try:
-                yield decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise ResultsError(f"{path}:{number}", str(error)) from None
+            yield decoded(line, decoder, f"{path}:{number}")
 
 
 def decoded(content: bytes, decoder: msgspec.json.Decoder[T], where: str) -> T:

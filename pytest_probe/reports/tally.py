@@ -168,7 +168,7 @@ class Tally(Struct):
             self.skips[result.kind or result.reason] += 1
         if result.verdict == "warning" and len(self.warnings) < _MAX_WARNINGS:
             # The reason of its worst output where it has none of its own.
-            outputs = (f"{each.name}: {each.reason}" for each in result.outputs if each.verdict == result.verdict)
+            outputs = (f"{each.name}: {each.reason}" for each in result.decisive)
             self.warnings.append((result.id, next(iter((result.reason or next(outputs, "")).splitlines()), "")))
         for note in result.notes:
             if note.startswith(_CONTRACT):

@@ -35,8 +35,8 @@ def test_a_benchmark_has_a_case_in_its_own_dtype_as_recorded_or_in_the_first(
 
 def test_a_run_json_that_is_not_ours_names_what_is_wrong(tmp_path: Path) -> None:
     folder = write_run(tmp_path, iter([made_result(0, details=False)]), seed="x")
-    with pytest.raises(ResultsError, match=r"run\.json: pytest-probe does not write this: Expected `int`, got `str`"):
-        RunFolder.read("DIR", folder)
+    with pytest.raises(SettingsError, match=r"its run\.json is none of pytest-probe's: Expected `int`, got `str`"):
+        RunFolder.read("DIR", folder, "it cannot be read")
 
 
 @pytest.mark.parametrize(

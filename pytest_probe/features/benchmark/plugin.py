@@ -16,7 +16,7 @@ from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.plugin.xdist import is_worker
 from pytest_probe.reports import results_file, terminal
 from pytest_probe.reports.result_set import ResultSet, RunFolder
-from pytest_probe.reports.results_file import RESULTS, Identity, read_results, refused
+from pytest_probe.reports.results_file import Identity
 from pytest_probe.standards.tools import COMPARES
 
 OPTION = "--probe-benchmark"
@@ -94,10 +94,10 @@ def open_benchmark(folder: Path) -> ResultSet[Result]:
     give = "give a folder of --probe-out"
     if any(next(folder.glob(name), None) for name in ("output", "*/output")):
         give += ", or add --probe-outputs=DIR, whose outputs are then compared with those in it"
-    with refused(OPTION, folder, f"{give}; {{error.strerror}}: {{error.filename}}", f"{give}; {{error}}"):
-        found = RunFolder.read(OPTION, folder)
-        if early := found.early_end():
-            wanted = f"{early}; go on with --probe-resume, or give the folder of a whole run"
-            raise SettingsError(OPTION, str(folder), wanted)
-        cases = {result.id: result for result in read_results(folder / RESULTS)}
+    words = f"{give}; {{error.strerror}}: {{error.filename}}", f"{give}; {{error}}"
+    found = RunFolder.read(OPTION, folder, *words)
+    if early := found.early_end():
+        wanted = f"{early}; go on with --probe-resume, or give the folder of a whole run"
+        raise SettingsError(OPTION, str(folder), wanted)
+    cases = {result.id: result for result in found.results(*words)}
     return ResultSet("benchmark", folder.name, cases, found.run.identity)

@@ -11,6 +11,7 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.features.gate.baseline import Baseline, Header, comparable, differences
 from pytest_probe.features.gate.gate import COUNTED, Gate
 from pytest_probe.model.baseline import Compared
+from pytest_probe.reports.results_file import differences as unequal
 from pytest_probe.system.text import printable
 
 _WORSE = 1
@@ -71,9 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _lines(old: Header, new: Header, compared: Sequence[Compared], vanished: Sequence[str]) -> Iterator[str]:
     """The environments, the counts, and every case that is not as before."""
-    for name in ("seed", "inputs", "standard"):
-        if getattr(old, name) != getattr(new, name):
-            yield f"{name}: {getattr(old, name)} in A, {getattr(new, name)} in B: bits are not compared"
+    for found in unequal(old.identity, new.identity, "baseline"):
+        yield f"{found.field}: {found.before} in A, {found.now} in B: bits are not compared"
     for text in differences(old, new):
         yield f"environment: {text}"
     counts = [f"{len(compared):,} cases" if len(compared) != 1 else "1 case"]

@@ -19,7 +19,7 @@ from itertools import zip_longest
 from msgspec import Struct, field, structs
 
 from pytest_probe.features.gate.baseline import Baseline, Comparable
-from pytest_probe.model.baseline import Change, Compared, KeptCase, KeptOutput, Spread, number
+from pytest_probe.model.baseline import WORSE, Change, Compared, KeptCase, KeptOutput, Spread, number
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import SEVERITY, Outcome
 from pytest_probe.reports.terminal import listed
@@ -30,7 +30,6 @@ CALIBRATED = ((10, 6.5), (30, 3.4), (math.inf, 1.8))
 _NOISE_RATIO = 60.0
 # So many elements make luck: fewer may all be nearly exact by chance.
 _FEW_ELEMENTS = 30
-HEADINGS = {"worse": "worse than the baseline", "bits": "other bits than the baseline"}
 # How the one line of pytest's summary begins.
 SHORT = {"worse": "worse", "bits": "other bits"}
 # How many cases of each kind are listed.
@@ -169,7 +168,7 @@ class Gate(Struct, frozen=True):
             Compared(change, reason, now, sum(old == new for old, new in both), len(both)),
             outputs,
             before.verdict,
-            fails=change in ("worse", "bits") and not self.update,
+            fails=change in WORSE and not self.update,
             known=change == "known" or (self.update and self._failed_before(before, now)),
         )
 

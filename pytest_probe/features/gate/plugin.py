@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from pytest_probe.check import Checker
@@ -25,9 +26,9 @@ from pytest_probe.features.gate.baseline import (
     differences,
     signature,
 )
-from pytest_probe.features.gate.gate import HEADINGS, SHORT, Gate, GateTally, table
+from pytest_probe.features.gate.gate import SHORT, Gate, GateTally, table
 from pytest_probe.features.gate.update import BaselineWriteError, changes, check_writable, write
-from pytest_probe.model.baseline import Compared, KeptCase
+from pytest_probe.model.baseline import WORSE, Compared, KeptCase
 from pytest_probe.model.case import Case
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import SEVERITY, Verdict
@@ -74,9 +75,7 @@ class AgainstBaseline(Feature):
         """In a worker the one that it was handed; None before that, and where nothing reports."""
         given = getattr(self.probe.config, "workerinput", {}) if self._handed is None else {}
         if _HANDED in given:
-            handed, content = given[_HANDED], given[_HANDED]["content"].encode()
-            before = Baseline.parse(content, str(self._path)) if content else None
-            self._handed = self._gate_of(before, Comparable(handed["same_device"], frozenset(handed["others"])))
+            self._handed = msgspec.msgpack.decode(given[_HANDED], type=Gate)
         return self._handed
 
     def _gate_of(self, before: Baseline | None, found: Comparable) -> Gate:
@@ -112,7 +111,7 @@ class AgainstBaseline(Feature):
         judged.known = judgement.known
         if judgement.fails:
             reason = f"{SHORT[compared.change]}: {compared.reason}"
-            judged.regression = Regression(reason, HEADINGS[compared.change], tuple(table(judgement)))
+            judged.regression = Regression(reason, WORSE[compared.change], tuple(table(judgement)))
 
     def _with_other_seeds(self, case: Case) -> Iterator[tuple[int, Verdict]]:
         """The verdicts on a case by seed, on the inputs of the seeds behind the run's: how far do metrics spread?"""
@@ -167,11 +166,7 @@ class AgainstBaseline(Feature):
 
     def for_workers(self) -> dict[str, Any]:
         """The gate: the file may be another one when the worker starts."""
-        if self._handed is None:
-            return {}
-        found, before = self._handed.comparable, self._before
-        content = "" if before is None else before.encoded().decode()
-        return {_HANDED: {"content": content, "same_device": found.same_device, "others": sorted(found.others)}}
+        return {} if self._handed is None else {_HANDED: msgspec.msgpack.encode(self._handed)}
 
     def add(self, result: Result) -> None:
         """Count a result; an update keeps what it holds."""

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.html.collected import Collected
 from pytest_probe.features.html.other_runs import Comparison, OtherCase, sparklines
-from pytest_probe.model.result import Result
 from pytest_probe.option_types import missing_extra
-from pytest_probe.reports.result_set import NOT_OURS, ResultSet, RunFolder
-from pytest_probe.reports.results_file import RESULTS, RUN, read_results, refused
+from pytest_probe.reports.result_set import ResultSet, RunFolder
+from pytest_probe.reports.results_file import RESULTS, RUN, refused
 from pytest_probe.system.text import printable
 
 _COMMAND = "report"
+_NO_RUN = f"give a folder of --probe-out; {RUN} cannot be read ({{error.strerror}})"
+_UNREADABLE = f"{RESULTS} cannot be read ({{error.strerror}})"
 
 
 def add_parser(commands: Any) -> None:
@@ -43,14 +43,14 @@ def run(arguments: argparse.Namespace) -> int:
         raise SettingsError(_COMMAND, str(arguments.out), missing)
     from pytest_probe.features.html.page import Page
 
-    shown = _read("DIR", arguments.folder)
-    other = None if arguments.other is None else _read("DIR2", arguments.other)
+    shown = RunFolder.read("DIR", arguments.folder, _NO_RUN)
+    other = None if arguments.other is None else RunFolder.read("DIR2", arguments.other, _NO_RUN)
     for folder in filter(None, (shown, other)):
         if early := folder.early_end():
             print(printable(f"warning: {folder.path}: {early}"))
     comparison = None if other is None else _comparison(shown, other)
     collected = Collected()
-    for result in _results(shown):
+    for result in shown.results(_UNREADABLE):
         row = collected.add(result)
         if comparison is not None:
             comparison.add(row, result)
@@ -59,18 +59,6 @@ def run(arguments: argparse.Namespace) -> int:
         Page(shown.run, collected, comparison, lines).write(arguments.out)
     print(f"written: {arguments.out}")
     return 0
-
-
-def _read(argument: str, path: Path) -> RunFolder:
-    """Raises SettingsError where the folder holds no run, or one of another schema."""
-    with refused(argument, path, f"give a folder of --probe-out; {RUN} cannot be read ({{error.strerror}})", NOT_OURS):
-        return RunFolder.read(argument, path)
-
-
-def _results(folder: RunFolder) -> Iterator[Result]:
-    """Raises SettingsError where they cannot be read."""
-    with refused(folder.option, folder.path, f"{RESULTS} cannot be read ({{error.strerror}})"):
-        yield from read_results(folder.path / RESULTS)
 
 
 def _comparison(shown: RunFolder, other: RunFolder) -> Comparison:
@@ -84,5 +72,5 @@ def _comparison(shown: RunFolder, other: RunFolder) -> Comparison:
         mine, theirs = (run.settings.get(name) for run in (here, there))
         if mine != theirs:
             notes.append(f"The {name} differs: {mine} here, {theirs} there, so the inputs are others.")
-    cases = {result.id: OtherCase.of(result) for result in _results(other)}
+    cases = {result.id: OtherCase.of(result) for result in other.results(_UNREADABLE)}
     return Comparison(ResultSet("run", str(other.path), cases), notes, alike=alike)

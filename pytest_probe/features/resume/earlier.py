@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-import msgspec
 from msgspec.structs import replace
 
+from pytest_probe.errors import ResultsError
 from pytest_probe.model.result import Result
-from pytest_probe.reports.result_set import NOT_OURS, RunFolder
-from pytest_probe.reports.results_file import RESULTS, RUN, Identity, check, refused
+from pytest_probe.reports.result_set import RunFolder
+from pytest_probe.reports.results_file import RESULTS, RUN, Identity, check, decoded, refused
 from pytest_probe.reports.running_case import TIMEOUT
 from pytest_probe.reports.selected import ITEMS, Items, fault_lines, faults, is_of_test, read_items
 from pytest_probe.system.decoding import json_decoder
@@ -31,8 +32,7 @@ class Earlier:
 
     def __init__(self, folder: Path, *, strict: bool, timeout: float) -> None:
         missing = f"{RUN} cannot be read ({{error.strerror}}), so there is no run to go on with; leave {_OPTION} out"
-        with refused(_OPTION, folder, missing, NOT_OURS):
-            self._folder = RunFolder.read(_OPTION, folder)
+        self._folder = RunFolder.read(_OPTION, folder, missing)
         self._path = folder / RESULTS
         self.remarks: list[str] = []
         self.run = self._folder.run
@@ -91,11 +91,8 @@ class Earlier:
         decoder = json_decoder(Result)
         with open_regular(self._path) as file:
             for line in file:
-                try:
-                    result = decoder.decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                    result = None
-                if not line.endswith(b"\n"):
-                    yield None, ""
-                else:
-                    yield ("", "") if result is None else (result.id, result.kind)
+                found = "", ""
+                with suppress(ResultsError):
+                    result = decoded(line, decoder, RESULTS)
+                    found = result.id, result.kind
+                yield found if line.endswith(b"\n") else (None, "")

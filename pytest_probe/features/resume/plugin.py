@@ -194,7 +194,7 @@ class _Resumed:
         for nodeid, found in groupby(read_lines(self._results, Result, self._size), self._node):
             results = list(found)
             self._reporting.take_over(results)
-            worst = max(results, key=lambda result: SEVERITY[result.verdict])
+            worst = max(results, key=lambda result: (self._fails(result), SEVERITY[result.verdict]))
             if all_of_them or self._fails(worst):
                 for report in self._reports(nodeid, worst):
                     hook.pytest_runtest_logreport(report=report)
@@ -218,8 +218,8 @@ class _Resumed:
         return [f"probe: going on with the run in {self._folder}", *remarks]
 
     def _fails(self, result: Result) -> bool:
-        strict = self._probe.settings.strict
-        return result.verdict == "error" or (result.verdict == "warning" and strict)
+        settings, runxfail = self._probe.settings, bool(self._probe.config.getoption("runxfail", False))
+        return result.fails(strict=settings.strict, updates=settings.update, runxfail=runxfail)
 
     def _node(self, result: Result) -> str:
         """The node id of the item that had this result, as pytest's reports name it."""
@@ -230,14 +230,15 @@ class _Resumed:
 
     def _reports(self, nodeid: str, result: Result) -> Iterator[pytest.TestReport]:
         file, _, name = nodeid.partition("::")
-        outcome = "failed" if self._fails(result) else "skipped" if result.verdict == "skip" else "passed"
+        fails = self._fails(result)
+        known = result.change == "known" and not fails
+        outcome = "failed" if fails else "skipped" if known or result.verdict == "skip" else "passed"
         longrepr: Any = None
         if outcome == "skipped":
             longrepr = (file, 1, f"Skipped: {result.reason}")
         elif outcome == "failed":
-            reasons = "\n".join(f"{output.name}: {output.reason}" for output in result.outputs if output.reason)
             head = f"{name} on {result.device}: {result.verdict}, found before the run was resumed"
-            longrepr = f"{head}\n{result.reason or reasons}"
+            longrepr = f"{head}\n{result.why}"
         properties = junit.properties(result)
         location = (file, None, f"{name} ")
         for when in ("call", "teardown"):
@@ -247,6 +248,8 @@ class _Resumed:
             report.probe_resumed = True  # type: ignore[attr-defined]
             if when == "call":
                 carry(report, [result])
+                if known:
+                    report.wasxfail = f"reason: known failure: {result.why}"
             yield report
 
 

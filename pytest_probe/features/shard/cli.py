@@ -20,7 +20,7 @@ from pytest_probe.reports import junit
 from pytest_probe.reports.answers import Answers
 from pytest_probe.reports.groups import Groups
 from pytest_probe.reports.result_set import RunFolder
-from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, differences, read_results, refused
+from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, differences, refused
 from pytest_probe.reports.selected import ITEMS, SelectedItem, id_list, selected_in, write_items
 from pytest_probe.reports.tally import Tally
 from pytest_probe.reports.terminal import WIDTH, group_lines, summary_lines
@@ -47,8 +47,7 @@ class Shard(RunFolder, frozen=True):
     def at(cls, folder: Path) -> Shard:
         """Raises SettingsError where the folder holds no run, or one without --probe-shard."""
         give = f"give folders of --probe-out; {RUN}: "
-        with refused(_COMMAND, folder, give + "{error}", give + "{error.found}"):
-            found = RunFolder.read(_COMMAND, folder)
+        found = RunFolder.read(_COMMAND, folder, give + "{error}", give + "{error.found}")
         given = found.run.settings.get("shard")
         if not isinstance(given, str):
             raise SettingsError(_COMMAND, str(folder), "its run had no --probe-shard, so there is nothing to join")
@@ -62,15 +61,14 @@ class Shard(RunFolder, frozen=True):
     def name(self) -> str:
         return f"{self.number}/{self.parts}"
 
-    def results(self) -> Iterator[tuple[SelectedItem, Result]]:
-        """Each with its item: a test may have several. Raises SettingsError where it is none of the shard's."""
+    def by_item(self) -> Iterator[tuple[SelectedItem, Result]]:
+        """Each result with its item: a test may have several. Raises SettingsError where it is none of the shard's."""
         unusable = f"{RESULTS} cannot be used: {{error}}"
-        with refused(_COMMAND, self.path, unusable, unusable):
-            for result in read_results(self.path / RESULTS):
-                item = self.items.of(result.id)
-                if item is None:
-                    raise SettingsError(_COMMAND, str(self.path), f"{ITEMS} does not have {result.id}")
-                yield item, result
+        for result in self.results(unusable, unusable):
+            item = self.items.of(result.id)
+            if item is None:
+                raise SettingsError(_COMMAND, str(self.path), f"{ITEMS} does not have {result.id}")
+            yield item, result
 
 
 def check(shards: Sequence[Shard], *, partial: bool) -> None:
@@ -109,7 +107,7 @@ def joined(shards: Sequence[Shard]) -> list[tuple[SelectedItem, Result]]:
     found: list[tuple[SelectedItem, Result]] = []
     owner: dict[str, Shard] = {}
     for shard in shards:
-        for item, result in shard.results():
+        for item, result in shard.by_item():
             if owner.setdefault(item.id, shard) is not shard:
                 wanted = f"it has {item.id}, and so has {owner[item.id].path}; give shards of one run"
                 raise SettingsError(_COMMAND, str(shard.path), wanted)
@@ -169,7 +167,7 @@ def write_junit(path: Path, results: Iterable[_Named], groups: Groups, *, strict
         ElementTree.SubElement(properties, "property", name=name, value=line)
     for node, found in groupby(results, key=lambda pair: pair[0]):
         each = [result for _, result in found]
-        worst = max(each, key=lambda result: SEVERITY[result.verdict])
+        worst = max(each, key=lambda result: (result.fails(strict=strict), SEVERITY[result.verdict]))
         outcome = _add(suite, node, worst, each, strict=strict)
         counts["tests"] += 1
         if outcome:
@@ -190,13 +188,13 @@ def _add(suite: ElementTree.Element, node: str, worst: Result, each: Sequence[Re
     properties = ElementTree.SubElement(case, "properties")
     for key, value in junit.properties(worst):
         ElementTree.SubElement(properties, "property", name=key, value=printable(str(value)))
-    reason = printable(_reason(worst))
-    if fails(worst, strict=strict):
-        text = "\n".join(_reason(result) for result in each if fails(result, strict=strict))
+    reason = printable(worst.why)
+    if worst.fails(strict=strict):
+        text = "\n".join(result.why for result in each if result.fails(strict=strict))
         failure = ElementTree.SubElement(case, "failure", message=reason.partition("\n")[0])
         failure.text = printable(text)
         return "failures"
-    known = worst.gate is not None and worst.gate.change == "known"
+    known = worst.change == "known"
     if worst.verdict != "skip" and not known:
         return ""
     kind = "pytest.xfail" if known else "pytest.skip"
@@ -210,19 +208,6 @@ def names(node: str) -> tuple[str, str]:
     parts = path.split("::")
     parts[0] = parts[0].replace("/", ".").removesuffix(".py")
     return ".".join(parts[:-1]), parts[-1] + bracket + parameters
-
-
-def fails(result: Result, *, strict: bool) -> bool:
-    """Did its item fail, by the verdict or compared with a baseline?"""
-    change = None if result.gate is None else result.gate.change
-    if change == "known":
-        return False
-    return change in ("worse", "bits") or result.verdict == "error" or (strict and result.verdict == "warning")
-
-
-def _reason(result: Result) -> str:
-    outputs = [f"{output.name}: {output.reason}" for output in result.outputs if output.verdict == result.verdict]
-    return result.reason or "\n".join(outputs) or result.verdict
 
 
 def add_parser(commands: Any) -> None:
@@ -265,4 +250,4 @@ def run(arguments: argparse.Namespace) -> int:
     if any(result.against is not None and result.against.rows for result in results):
         lines.append("compare_result_*.csv are not written: they hold stacks, and merge reads no dump")
     print(printable("\n".join(lines)))
-    return _FAILED if whole["exit_status"] or any(fails(result, strict=strict) for result in results) else 0
+    return _FAILED if whole["exit_status"] or any(result.fails(strict=strict) for result in results) else 0

@@ -147,6 +147,27 @@ def test_each_change_decides_the_outcome(moved: dict[str, Ran]) -> None:
     assert 'name="probe.gate_reason" value="' in (moved["plain"].folder / "junit.xml").read_text()
 
 
+def test_a_run_that_goes_on_fails_what_the_baseline_failed_before(
+    pytester: pytest.Pytester, moved: dict[str, Ran]
+) -> None:
+    """As the run itself did: what got worse though it passes, and not what is known to fail."""
+    shutil.copytree(moved["plain"].folder, pytester.path, dirs_exist_ok=True)
+    shutil.copy("before.jsonl", "base.jsonl")
+    result = run(pytester, BASELINE, "--probe-out=out", "--probe-resume", "--junitxml=again.xml")
+    runxfail = run(pytester, BASELINE, "--probe-out=out", "--probe-resume", "--runxfail")
+    runs = (moved["plain"].result, result, runxfail)
+    first, again, more = (re.findall(r"^FAILED (\S+) ", each.stdout.str(), re.M) for each in runs)
+    assert first == again != []
+    known = {f"dump.json::Torch.{name}.0.forward" for name in ("cosh", "log")}
+    assert set(more) == {*first, *known}
+    result.stdout.fnmatch_lines(
+        ["Torch.exp.0.forward on cpu: pass, *", "worse than the baseline: * times the relative*"]
+    )
+    junit = Path("again.xml").read_text()
+    assert junit.count("pytest.xfail") == 2
+    assert 'message="known failure: planted"' in junit
+
+
 def test_what_is_said_of_changes(moved: dict[str, Ran]) -> None:
     plain, strict = moved["plain"].result.stdout, moved["strict"].result.stdout
     plain.fnmatch_lines(
