@@ -186,17 +186,18 @@ def scale(
     return allowed_by(expected, size, parts, dtype=dtype, roundoff=roundoff)
 
 
-def median(spread: Spread, weights: AnyArray | None = None) -> float:
-    """The median of S, of the elements that move; 0 where none does. weights as of `scale`."""
+def median_share(spread: Spread, weights: AnyArray | None = None) -> float:
+    """What every element is granted of the median of S, of the elements that move; 0 where none does. weights as of
+    `scale`."""
     moves = spread.size > 0
     sizes = spread.size[moves]
     if not sizes.size:
         return 0.0
     if weights is None:
-        return float(np.median(sizes))
+        return MEDIAN_SHARE * float(np.median(sizes))
     order = np.argsort(sizes)
     sums = np.cumsum(weights[moves][order])
-    return float(sizes[order][np.searchsorted(sums, sums[-1] / 2)])
+    return MEDIAN_SHARE * float(sizes[order][np.searchsorted(sums, sums[-1] / 2)])
 
 
 def parts_of(expected: AnyArray, share: float, still: float, weights: AnyArray | None) -> _Share | None:

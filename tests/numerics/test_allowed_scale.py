@@ -143,10 +143,10 @@ def test_scale_takes_the_spread_and_the_share_of_all() -> None:
 
 
 def test_an_eighth_of_the_median_of_what_moves_is_granted() -> None:
-    assert allowed_scale.median(spread_of(0.0, 8.0, 0.0, 16.0, 800.0)) == 16.0
-    assert allowed_scale.median(spread_of(0.0, 0.0)) == 0.0
+    assert allowed_scale.median_share(spread_of(0.0, 8.0, 0.0, 16.0, 800.0)) == 2.0
+    assert allowed_scale.median_share(spread_of(0.0, 0.0)) == 0.0
     weights = np.array([9.0, 1.0, 9.0, 1.0, 8.0])
-    assert allowed_scale.median(spread_of(0.0, 8.0, 0.0, 16.0, 800.0), weights) == 800.0
+    assert allowed_scale.median_share(spread_of(0.0, 8.0, 0.0, 16.0, 800.0), weights) == 100.0
 
 
 def test_scale_is_bounded_where_the_reference_overflows() -> None:

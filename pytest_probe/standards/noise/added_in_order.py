@@ -132,5 +132,5 @@ def _as_on_cpu(comparison: Comparison, scale: AnyArray, wrong: BoolArray) -> boo
 
 def _share(error: AnyArray, expected: AnyArray, wrong: BoolArray) -> float:
     """The largest error of an element, of the elements that are wrong, as a share of it."""
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         return float(np.max(np.abs(error / expected)[wrong], initial=0.0))

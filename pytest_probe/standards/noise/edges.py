@@ -1,10 +1,10 @@
-"""Where a function jumps.
+"""What is wrong with outputs within their limits.
 
 Edges that an input meets exactly: perturbed runs cross them, and a device may not (`x >= 0.5` for `x > 0.5`), or may
 choose one of equal values only as the reference does (each of them has the whole gradient).
 
-Unstable elements jump as inputs move by a roundoff, as where one of several equal ones is chosen. A device may choose
-otherwise in elements that no run shows.
+Unstable elements jump as inputs move by a roundoff, as where one of several equal ones is chosen. How far they
+move says nothing of the others.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.numerics import allowed_scale, noise_ratio
+from pytest_probe.numerics import allowed_scale
 from pytest_probe.numerics.allowed_scale import Spread, root_mean_square, spread_of
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
-from pytest_probe.standards.noise.explanation import STAGES, Examined, Explained, Stage, may_choose
+from pytest_probe.standards.noise.explanation import STAGES, Stage, may_choose
 from pytest_probe.standards.tables import details
 
 # Roundoffs of the element, or of the output's RMS. What crosses an edge moves by more, and rounding by less.
@@ -135,8 +135,6 @@ def _any_further(runs: list[AnyArray], center: AnyArray, reach: AnyArray) -> Boo
     return np.logical_or.reduce(further) if further else np.zeros(center.shape, dtype=bool)
 
 
-# How far another choice may lead, in the median of the jumps that runs show.
-AS_FAR = 2.0
 # Perturbed runs, as many as the last stage of the rule has.
 RUNS = 4
 # By a 16th of a roundoff a smooth result moves a 16th as far, and one that is quadratic there 1 / 256.
@@ -167,22 +165,3 @@ def unstable(comparison: Comparison, spread: Spread) -> BoolArray | None:
     far = spread.size > np.maximum(max(coarser, STEPS) * own, visible)
     # Where nearly all are far off it is a rounding between steps, and no choice.
     return np.asarray(found | far if far.mean() < EVERYWHERE else found)
-
-
-def of_unstable(output: Examined) -> Explained | None:
-    """A device may choose otherwise in elements that no run shows. It does so in fewer than are unstable, since not
-    each of those jumps in a few runs, and about as far."""
-    comparison, stage = output.comparison, output.judged_by
-    wrong = stage.noise.ratios > stage.limits.largest
-    if stage.spread is None or comparison.elementwise or not wrong.any():
-        return None
-    jumps = unstable(comparison, stage.spread)
-    if jumps is None or np.count_nonzero(wrong) > np.count_nonzero(jumps):
-        return None
-    off = np.abs(widen(comparison.actual) - stage.center)[wrong]
-    others = np.where(wrong, 0.0, stage.noise.ratios)
-    rest = noise_ratio.noise_of_ratios(others, comparison.expected, stage.noise.undecided, comparison.weights)
-    if not rest.within(stage.limits) or not (off <= AS_FAR * np.median(stage.spread.size[jumps])).all():
-        return None
-    count = f"{np.count_nonzero(jumps):,} of {jumps.size:,} elements are unstable"
-    return Explained(stage, {"jumps": f"{count}: they change abruptly when inputs change by a roundoff"})

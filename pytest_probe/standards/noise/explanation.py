@@ -32,15 +32,17 @@ CHOICES = ("amax", "amin", "max", "min")
 TOLD, TRUNCATED = 8, 0.95
 # How an output stands when a row is asked. "open": no allowed scale was found for it yet. "above": it is above the
 # limits beside all of them. "far": so far that few runs told. "biased": within its limits, with a mean error. "edge":
-# within them by runs that cross an edge, or choose, where no rounding does. "overflowing": within them where most
-# elements could not be judged.
-Trouble: TypeAlias = Literal["open", "above", "far", "biased", "edge", "overflowing"]
+# within them by runs that cross an edge, or choose, where no rounding does. "unstable": within them only by what
+# unstable elements grant. "overflowing": within them where most elements could not be judged.
+Trouble: TypeAlias = Literal["open", "above", "far", "biased", "edge", "unstable", "overflowing"]
 
 
 class Stage(Struct, frozen=True):
     """Noise ratios against one spread, their limits, the K that they took, and from what runs.
 
-    center is what the output was measured against: the reference, or a run that rounds as the device does.
+    center is what the output was measured against: the reference, or a run that rounds as the device does. unstable
+    is how far elements jump, 0 where they do not; where any do, the others were measured without them, and are above
+    the limits.
     """
 
     noise: Noise
@@ -49,6 +51,7 @@ class Stage(Struct, frozen=True):
     source: str
     spread: Spread | None
     center: AnyArray
+    unstable: AnyArray | None = None
 
     @property
     def within_limits(self) -> bool:
@@ -82,8 +85,9 @@ class Examined(Struct):
 
     known are the stages of its float64 runs by K, whatever their limits are. again judges another comparison by the
     same rows but the last ones. limits are those of the rule. While it is open: runs are those that were made, spread
-    is theirs, and stages are those that did not explain it. Then: stage is what it was judged by at last, trouble_words
-    says what is wrong, and why_not why rounding at some places does not explain it.
+    is theirs, stages are those that did not explain it, and by_unstable those that did by unstable elements alone.
+    Then: stage is what it was judged by at last, trouble_words says what is wrong, and why_not why rounding at some
+    places does not explain it.
     """
 
     comparison: Comparison
@@ -94,6 +98,7 @@ class Examined(Struct):
     runs: list[AnyArray] = field(default_factory=list)
     spread: Spread | None = None
     stages: list[Stage] = field(default_factory=list)
+    by_unstable: list[Stage] = field(default_factory=list)
     stage: Stage | None = None
     trouble_words: str = ""
     why_not: dict[str, str] = field(default_factory=dict)

@@ -19,11 +19,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.numerics import allowed_scale, noise_limits
+from pytest_probe.numerics import allowed_scale, noise_limits, noise_ratio
 from pytest_probe.numerics.dtypes import round_to, widen
 from pytest_probe.numerics.noise_limits import Limits
 from pytest_probe.numerics.noise_ratio import Noise
 from pytest_probe.standards.noise import stages, steps
+from pytest_probe.standards.noise.edges import unstable
 from pytest_probe.standards.noise.explanation import (
     STAGES,
     Examined,
@@ -31,6 +32,7 @@ from pytest_probe.standards.noise.explanation import (
     Stage,
     by_framework,
     elsewhere,
+    may_choose,
     may_round_between,
     on_cpu,
 )
@@ -166,9 +168,34 @@ def bits_of_steps(output: Examined) -> Explained | None:
 
 
 def _if_within(output: Examined, stage: Stage) -> Explained | None:
-    """What the stage explains, where the output is within its limits."""
+    """What the stage explains, where the output is within its limits and not by unstable elements alone."""
     output.stages.append(stage)
-    return Explained(stage) if stage.within_limits else None
+    if not stage.within_limits:
+        return None
+    others = _without_unstable(output.comparison, stage)
+    if others is None:
+        return Explained(stage)
+    output.by_unstable.append(others)
+    return None
+
+
+def _without_unstable(comparison: Comparison, stage: Stage) -> Stage | None:
+    """The stage where unstable elements grant the others nothing; None where that leaves it within its limits."""
+    spread = stage.spread
+    if spread is None or not (stages.shares_rms(comparison) and may_choose(comparison)):
+        return None
+    moved = replace(comparison, expected=stage.center)
+    # It passes without a share of RMS(S), so that no unstable element granted anything.
+    if stages.noise_of(moved, spread, share=0.0).within(stage.limits):
+        return None
+    jumps = unstable(comparison, spread)
+    if jumps is None or not jumps.any():
+        return None
+    stable = stages.noise_of(moved, replace(spread, size=np.where(jumps, 0.0, spread.size)))
+    ratios = np.where(jumps, stage.noise.ratios, stable.ratios)
+    found = noise_ratio.noise_of_ratios(ratios, comparison.expected, stage.noise.undecided, comparison.weights)
+    far = np.where(jumps, spread.size, 0.0)
+    return None if found.within(stage.limits) else replace(stage, noise=found, unstable=far)
 
 
 def far_by_one_run(output: Examined) -> Stage | None:

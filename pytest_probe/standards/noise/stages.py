@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics import allowed_scale, noise_limits, noise_ratio
 from pytest_probe.numerics.allowed_scale import Spread
-from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, WIDE_DTYPES, AnyArray, float_format, widen
+from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, WIDE_DTYPES, AnyArray, widen
 from pytest_probe.numerics.noise_limits import Limits
 from pytest_probe.numerics.noise_ratio import Noise
 from pytest_probe.numerics.statistics import design_effect
@@ -31,9 +31,6 @@ FLOOR_OF_UNMOVED = 0.25
 # A kernel may clip exponents before it takes exponentials, as Paddle's of softmax does at this one: what a mask hides
 # is this small, but no zero.
 CLIPPED = math.exp(-64)
-# How much of S counts for the other elements where a function may jump: medians of S, but no more roundoffs u_c, or
-# u_o, of the element or of the reference's RMS. Chosen: heavy tails of 16-bit steps (SwiGLU) count, and jumps do not.
-LEVEL, LEVEL_OF_OUTPUT = 64.0, 4.0
 # A choice among many equal elements may fall on one that no run has chosen, and among zeros no run chooses another:
 # runs that tell, and the share of elements.
 RUNS_FOR_TIES, FEW_CHOICES = 64, 0.05
@@ -329,22 +326,14 @@ def share_of(comparison: Comparison, spread: Spread | None) -> float:
     """What every element is granted of the scatter of all."""
     if spread is None or comparison.elementwise:
         return 0.0
-    weights, by_rms = comparison.weights, shares_rms(comparison)
-    may_jump = may_choose(comparison) and not (_spreads_rounding(comparison) or comparison.allowance.emulated)
-    if by_rms and not may_jump:
-        return allowed_scale.RMS_SHARE * allowed_scale.root_mean_square(spread.size, weights)
+    if shares_rms(comparison):
+        return allowed_scale.RMS_SHARE * allowed_scale.root_mean_square(spread.size, comparison.weights)
+    # A kernel may flush subnormal numbers of float32 inside, as exponentials before they are divided by their sum.
     sizes = np.abs(comparison.expected)
     finite = np.where(np.isfinite(sizes), sizes, 0.0)
-    rms, usual = allowed_scale.root_mean_square(finite, weights), allowed_scale.median(spread, weights)
-    rounded = comparison.roundoff * rms
-    if by_rms:
-        # How far an element jumps says nothing of the others.
-        roundoff = max(LEVEL * comparison.roundoff, LEVEL_OF_OUTPUT * float_format(comparison.precision).roundoff)
-        level = np.minimum(LEVEL * max(usual, rounded), roundoff * np.maximum(finite, rms))
-        return allowed_scale.RMS_SHARE * allowed_scale.root_mean_square(np.minimum(spread.size, level), weights)
-    # A kernel may flush subnormal numbers of float32 inside, as exponentials before they are divided by their sum.
-    lost = max(min(SMALLEST_FLOAT32 / 2, rounded), CLIPPED * float(finite.max(initial=0.0)))
-    return max(allowed_scale.MEDIAN_SHARE * usual, lost)
+    rms = allowed_scale.root_mean_square(finite, comparison.weights)
+    lost = max(min(SMALLEST_FLOAT32 / 2, comparison.roundoff * rms), CLIPPED * float(finite.max(initial=0.0)))
+    return max(allowed_scale.median_share(spread, comparison.weights), lost)
 
 
 def shares_rms(comparison: Comparison) -> bool:

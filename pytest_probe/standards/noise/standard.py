@@ -73,6 +73,8 @@ def _by_rounding(output: Examined) -> Ruling:
     stage = output.stage = ruling.stage
     if far is not None:
         output.trouble, output.trouble_words = "far", far.reason
+    elif stage.unstable is not None:
+        output.trouble, output.trouble_words = "unstable", stage.reason
     elif not stage.within_limits:
         output.trouble, output.trouble_words = "above", stage.reason
     elif biased := bias.bias_beside_steps(output.comparison, stage):
@@ -89,14 +91,16 @@ def _by_rounding(output: Examined) -> Ruling:
 
 
 def _by_scales(output: Examined) -> Ruling:
-    """The first stage within its limits, else the last with the limits of the rule."""
+    """The first stage within its limits, else the first that unstable elements brought there, else the last with the
+    limits of the rule."""
     last = scales.far_by_all_runs(output)
     ruling = first(output, SCALES) if last is None else None
     if ruling is not None:
         return ruling
     # The limits of some are others than the rule's, which a report would show.
     usual = (stage for stage in reversed(output.stages) if stage.source not in (AMONG_THEMSELVES, EQUAL_TERMS))
-    return Ruling(output.comparison, last or next(usual), "error")
+    stage = last or (output.by_unstable[0] if output.by_unstable else next(usual))
+    return Ruling(output.comparison, stage, "error")
 
 
 def decide(comparison: Comparison) -> Stage:

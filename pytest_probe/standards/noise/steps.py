@@ -68,6 +68,22 @@ FARTHEST = 3.0
 # Rows of the table.
 
 
+def unstable_elements(output: Examined) -> Explained | None:
+    """A device that chooses otherwise errs in fewer elements than are unstable, since not each jumps in a few runs; one
+    that rounds between 16-bit kernels may err in all."""
+    stage = output.judged_by
+    wrong = int(np.count_nonzero(stage.noise.ratios > stage.limits.largest))
+    unstable = 0 if stage.unstable is None else int(np.count_nonzero(stage.unstable))
+    found = (
+        f"{unstable:,} of {stage.noise.ratios.size:,} elements are unstable: they change abruptly when inputs change "
+        "by a roundoff"
+    )
+    if wrong <= unstable:
+        return Explained(stage, {"trouble": f"{found}; {stage.reason}"})
+    output.trouble_words = f"{found}; of all elements {wrong:,} are above the limit: {stage.reason}"
+    return None
+
+
 def as_it_is(output: Examined) -> Explained | None:
     """Elements that nobody could judge are no pass."""
     return Explained(output.judged_by)
@@ -85,7 +101,7 @@ def constant(output: Examined) -> Explained | None:
 
 
 def as_cpu(output: Examined) -> Explained | None:
-    """Another device may round each sum as the CPU does."""
+    """Another device may choose otherwise where elements are unstable, and round each sum as the CPU does."""
     stage = output.judged_by
     how = by_cpu_result(output.comparison, stage)
     return None if how is None else Explained(stage, {"how": how})
@@ -105,7 +121,7 @@ def between_kernels(output: Examined) -> Explained | None:
     """Each kernel of an accelerator rounds once, and a composed call has several."""
     comparison = output.comparison
     why_not = unlike_composed_steps(comparison, output.judged_by)
-    if why_not and not comparison.case.on_cpu:
+    if why_not and output.trouble != "unstable" and not comparison.case.on_cpu:
         output.why_not["between kernels"] = why_not
     return Explained(_by_rounding(output)) if why_not == "" else None
 
@@ -135,7 +151,9 @@ def of_operands(output: Examined, *, carried: bool) -> Explained | None:
 
 
 def _by_rounding(output: Examined) -> Stage:
-    return replace(output.judged_by, source=BETWEEN_STEPS)
+    """The stage, as one of 16-bit steps; unstable elements have been measured by another."""
+    stage = output.judged_by
+    return replace(stage, source=BETWEEN_STEPS) if stage.unstable is None else stage
 
 
 # What they measure.
@@ -372,7 +390,9 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
     result = comparison.evidence.cpu_result()
     if result is None or result.dtype != comparison.actual.dtype or comparison.case.rounds:
         return None
-    theirs, wide = widen(result), widen(comparison.actual)
+    theirs, wide = (_less_jumps(comparison, stage, widen(run)) for run in (result, comparison.actual))
+    if stage.unstable is not None:
+        comparison, stage = replace(comparison, actual=wide.astype(comparison.actual.dtype)), _without_jumps(stage)
     number = np.isfinite(comparison.expected)
     same = ((theirs == wide) & ~np.isnan(comparison.expected)) | (np.isnan(theirs) & np.isnan(wide))
     alike = np.where(number, (np.isinf(theirs) & (theirs == wide)) | _lost_in_steps(comparison, theirs), same)
@@ -392,7 +412,7 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
         if np.count_nonzero(above & (seen.ratios < BELOW * ours.ratios)) > ALONE * np.count_nonzero(above):
             return None
     usable = np.isfinite(comparison.expected) & np.isfinite(wide)
-    samples = [theirs, *comparison.evidence.narrow_steps(DRAWN)]
+    samples = [theirs, *(_less_jumps(comparison, stage, run) for run in comparison.evidence.narrow_steps(DRAWN))]
     errors = [_error(comparison, run, usable) for run in (wide, *samples)]
     if len(samples) > 1:  # one sample does not show how an element scatters
         own, *others = scaled(errors[0], errors[1:], comparison.expected, _ulps(comparison))
@@ -403,6 +423,23 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
     if may_round_between(comparison) and too_few_rounded(comparison, samples):
         return None
     return f"the CPU's own kernel has as large an error ({seen.largest:,.4g})"
+
+
+def _without_jumps(stage: Stage) -> Stage:
+    """The stage where unstable elements grant the others nothing."""
+    if stage.unstable is None or stage.spread is None:
+        return stage
+    return replace(stage, spread=replace(stage.spread, size=np.where(stage.unstable > 0, 0.0, stage.spread.size)))
+
+
+def _less_jumps(comparison: Comparison, stage: Stage, values: AnyArray) -> AnyArray:
+    """Values, nearer to the reference by as much as unstable elements jump."""
+    if stage.unstable is None:
+        return values
+    with np.errstate(invalid="ignore", divide="ignore"):
+        off = values - comparison.expected
+        nearer = values - off * np.minimum(stage.unstable / np.abs(off), 1.0)
+    return np.asarray(np.where((stage.unstable > 0) & (off != 0), nearer, values))
 
 
 def _lost_in_steps(comparison: Comparison, theirs: AnyArray) -> BoolArray:

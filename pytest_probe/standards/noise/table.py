@@ -2,8 +2,9 @@
 
 `SCALES` grow the allowed scale A until an output is within its limits. `ROUNDING` is asked where none of them is
 enough, or where the output is biased. `OTHERWISE` is asked of errors alone. docs/standards.md prints all rows, written
-by `python benchmarks/explanations.py --write`; to take a row out, remove it here. Two rows give others something:
-"steps" makes the runs of the rows behind it, and "float32" leaves out the elements beside poles.
+by `python benchmarks/explanations.py --write`; to take a row out, remove it here. Three rows give others something:
+"unstable elements" says what is wrong with such an output, "steps" makes the runs of the rows behind it, and "float32"
+leaves out the elements beside poles.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from functools import partial
 
 from pytest_probe.model.verdict import UNDECIDED
-from pytest_probe.standards.noise import edges, last_resorts, scales, steps
+from pytest_probe.standards.noise import last_resorts, scales, steps
 from pytest_probe.standards.noise.explanation import (
     OWN_KERNEL,
     STAGES,
@@ -36,7 +37,7 @@ CUT_SUMS_WORDS = "sums of products are cut towards zero, as by tensor cores"
 USUAL, SIGNATURE = "usual", "signature"
 OPEN: tuple[Trouble, ...] = ("open",)
 WRONG: tuple[Trouble, ...] = ("above", "biased")
-ANY: tuple[Trouble, ...] = (*WRONG, "far", "edge")
+ANY: tuple[Trouble, ...] = (*WRONG, "unstable", "far", "edge")
 BY_RULE = "those of the rows above"
 
 SCALES = (
@@ -80,6 +81,10 @@ SCALES = (
 )  # fmt: skip
 ROUNDING = (
     Explanation(
+        "unstable elements", ("unstable",), (), "none", "no more wrong elements than unstable ones", "warning",
+        f"{UNDECIDED}{{trouble}}", steps.unstable_elements,
+    ),
+    Explanation(
         "overflowing runs", ("overflowing",), (), "none", "less than half of the elements were judged", "warning",
         f"{UNDECIDED}{{trouble}}", steps.as_it_is,
     ),
@@ -88,7 +93,7 @@ ROUNDING = (
         "narrow_steps 4", "16 and 0.6, from the nearest run, unbiased", "pass", "", steps.constant,
     ),
     Explanation(
-        "as the CPU", ("above",), (elsewhere,), "cpu_result; narrow_steps 4; single",
+        "as the CPU", ("above", "unstable"), (elsewhere,), "cpu_result; narrow_steps 4; single",
         "2 and 1.5 times its errors, signature", "pass", "as-cpu: {how}", steps.as_cpu,
     ),
     Explanation(
@@ -97,7 +102,7 @@ ROUNDING = (
         "under autocast the framework's own call computes {kernels} in {dtype} inside: {trouble}", steps.by_autocast,
     ),
     Explanation(
-        "between kernels", WRONG, (elsewhere, may_round_between),
+        "between kernels", (*WRONG, "unstable"), (elsewhere, may_round_between),
         "composed_steps, separate_steps 1, moved 4", SIGNATURE, "pass", "rounds between its kernels",
         steps.between_kernels,
     ),
@@ -111,24 +116,19 @@ ROUNDING = (
         "signature, half of the errors are a run's", "pass", f"{EACH_STEP} {{dtype}}", steps.stepwise,
     ),
     Explanation(
-        "named borders", (*WRONG, "far"), (narrow,), "bordered 1, moved 4", SIGNATURE, "pass",
+        "named borders", (*WRONG, "unstable", "far"), (narrow,), "bordered 1, moved 4", SIGNATURE, "pass",
         "rounds at its borders", steps.at_borders,
     ),
     Explanation(
-        "operands of products", (*WRONG, "far"), (may_round_between, is_narrow_or_of_narrow),
+        "operands of products", (*WRONG, "unstable", "far"), (may_round_between, is_narrow_or_of_narrow),
         "rounded_operands 1, moved 4", SIGNATURE, "pass", "rounds the operands of its products to 16 bit",
         partial(steps.of_operands, carried=False),
     ),
     Explanation(
-        "operands and recurrences", (*WRONG, "far"), (may_round_between, is_narrow_or_of_narrow),
+        "operands and recurrences", (*WRONG, "unstable", "far"), (may_round_between, is_narrow_or_of_narrow),
         "carried_operands 1, moved 4", SIGNATURE, "pass",
         "rounds the operands of its products, and what its recurrences hand on, to 16 bit",
         partial(steps.of_operands, carried=True),
-    ),
-    Explanation(
-        "unstable elements", ("above",), (may_choose,), "perturbed 4, perturbed_less 4",
-        "no more wrong elements than unstable ones, and no farther off", "warning",
-        f"{UNDECIDED}{{jumps}}; {{trouble}}", edges.of_unstable,
     ),
 )  # fmt: skip
 OTHERWISE = (

@@ -192,7 +192,10 @@ def test_one_element_that_jumps_grants_the_others_nothing() -> None:
     assert judge(ONES * 1.01, jump=0.0).verdict == "error"
     found = judge(ONES * 1.01, jump=1.0)
     assert found.verdict == "error"
-    assert found.reason == "noise ratio 1.049e+04 (limit 64), RMS noise ratio 1.043e+04 (limit 13.6)"
+    assert found.reason == (
+        "1 of 100 elements are unstable: they change abruptly when inputs change by a roundoff; of all elements 99 are "
+        "above the limit: noise ratio 1.049e+04 (limit 64), RMS noise ratio 1.043e+04 (limit 13.6)"
+    )
 
 
 def test_no_more_that_err_than_jump_are_undecided() -> None:
@@ -202,7 +205,6 @@ def test_no_more_that_err_than_jump_are_undecided() -> None:
     assert found.reason.startswith("undecided: 1 of 100 elements are unstable: they change abruptly when ")
     assert "; noise ratio " in found.reason
     assert judge(ONES + 0.5 * FIRST, jump=1.0).verdict == "pass"
-    assert judge(off, jump=0.2).verdict == "error"
 
 
 @pytest.mark.parametrize(("dtype", "on_cpu"), [("bfloat16", True), ("bfloat16", False), ("float32", False)])
