@@ -1,0 +1,85 @@
+"""Functions of a user's, of which nobody knows whether they jump: what the jumps of some elements grant to others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from tests.evidence.test_small_elements import SoftmaxOfGpu, softmax
+from tests.support.comparing import compared
+
+Tensor = torch.Tensor
+Function = Callable[..., Tensor]
+pytestmark = [pytest.mark.usefixtures("no_causes"), pytest.mark.parametrize("device", ["cpu", "other"])]
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(("rows", "others", "confidence"), [(1024, 1, 12), (8192, 8, 16)])
+def test_gradients_of_a_softmax_whose_rows_are_nearly_all_confident_pass(
+    rows: int, others: int, confidence: int, device: str
+) -> None:
+    """The scatter of few rows is what explains p - 1 in all others."""
+    x = numbers(rows, 16)
+    x[:, 3] += confidence + 8 * x[:, 4].abs()
+    x[:others] = numbers(others, 16, seed=5)
+    found = compared(SoftmaxOfGpu.apply, softmax, [x], device=device, allow="none", backward=True)
+    assert [each.verdict for each in found] == ["pass", "pass"]
+
+
+def chosen(values: Tensor, places: Tensor) -> Tensor:
+    return values.gather(-1, places[:, None])[:, 0]
+
+
+def of_first(x: Tensor, values: Tensor) -> Tensor:
+    return chosen(values, x.argmax(-1))
+
+
+def of_last(x: Tensor, values: Tensor) -> Tensor:
+    return chosen(values, x.shape[-1] - 1 - x.flip(-1).argmax(-1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "levels"), [(2048, 8), (16384, 64)])
+def test_what_belongs_to_another_of_equal_numbers_is_no_error(
+    rows: int, levels: int, dtype: torch.dtype, device: str
+) -> None:
+    """Few runs show few of the choices, and jumps are of all sizes."""
+    args = [(numbers(rows, 8) * levels).round() / levels, numbers(rows, 8, seed=1)]
+    (found,) = compared(of_last, of_first, [each.to(dtype) for each in args], device=device, allow="none")
+    assert found.verdict != "error", found.reason
+
+
+@pytest.mark.parametrize("seed", [0, 1, 4])
+def test_a_quantiser_of_rows_may_round_a_half_otherwise(seed: int, device: str) -> None:
+    def quantised(x: Tensor) -> Tensor:
+        largest = x.abs().amax(-1, keepdim=True)
+        return torch.round(x / largest * 127) * (largest / 127)
+
+    def by_a_factor(x: Tensor) -> Tensor:
+        largest = x.float().abs().amax(-1, keepdim=True)
+        return (torch.round(x.float() * (127 / largest)) * (largest / 127)).to(x.dtype)
+
+    args = [numbers(512, 1024, seed=seed).bfloat16()]
+    (found,) = compared(by_a_factor, quantised, args, device=device, allow="none")
+    assert found.verdict != "error", found.reason
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_wrong_side_of_an_edge_is_an_error_next_to_numbers_that_do_not_jump(
+    dtype: torch.dtype, device: str
+) -> None:
+    x = ((numbers(4, 8, 32, 32) * 4).round() / 4).to(dtype)
+    (found,) = compared(
+        lambda x: torch.where(x >= 0.5, x.exp(), softmax(x)),
+        lambda x: torch.where(x > 0.5, x.exp(), softmax(x)),
+        [x],
+        device=device,
+        allow="none",
+    )
+    assert found.verdict == "error"
+    assert "on the wrong side of an edge that an input meets exactly" in found.reason
