@@ -66,7 +66,7 @@ def keep_out(config: pytest.Config) -> None:
         # Where pytest looks for tests when its command line names no path.
         start = config.invocation_params.dir
         patterns = config.getini("testpaths") if start == config.rootpath else []
-        others = [start / path for pattern in patterns for path in sorted(iglob(pattern, recursive=True))] or [start]
+        others = [_absolute(start, path) for each in patterns for path in iglob(each, recursive=True)] or [start]
     folders = DumpFolders(config, [*asked, *(paths[arg] for arg in data)], others)
     if inipath is not None and folders.hold(inipath.parent) and not given.inifilename:
         raise pytest.UsageError(

@@ -77,6 +77,18 @@ def test_dumps_of_the_ini_hide_no_conftest_of_testpaths(pytester: pytest.Pyteste
     result.stdout.fnmatch_lines_random(["tests/test_more.py::test_more *", *(f"{dump}::{NAME} *" for dump in dumps)])
 
 
+def test_testpaths_may_lie_outside_of_the_project(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    """The conftest of such a folder counts, although a dump lies in it."""
+    make_dump("checks/dump.json", ONE)
+    (pytester.path / "checks/conftest.py").write_text("import pytest\nmine = pytest.fixture(lambda: None)\n")
+    (pytester.path / "checks/test_more.py").write_text("def test_more(mine): pass\n")
+    project = pytester.mkdir("project")
+    text = '[tool.pytest]\nprobe_dump = ["../checks/dump.json"]\ntestpaths = ["../checks"]\n'
+    (project / "pyproject.toml").write_text(text)
+    os.chdir(project)
+    pytester.runpytest().assert_outcomes(passed=2)
+
+
 def capture(make_dump: DumpMaker, number: int) -> None:
     """As a process that trains alone leaves it: no id holds its number."""
     for step in (0, 1):
