@@ -26,7 +26,7 @@ ROOM = 4.0
 
 class UnsampledSuspects(Struct, frozen=True):
     """Tells which elements may be above a limit compared with runs, where drawn elements of their output are within
-    theirs in a stage: not those that are within them for what the drawn ones' scatter grants each. Nor, where steps in
+    theirs in a stage: not those that are within them for half the RMS of the drawn ones' scatter. Nor, where steps in
     16 bit or the CPU's own errors explain the drawn ones, those that are no farther off than these, in ulps or in what
     each is granted, but for rows that are farther off as a whole; attention has some more room.
 
@@ -43,7 +43,8 @@ class UnsampledSuspects(Struct, frozen=True):
     @classmethod
     def of(cls, drawn: Comparison, stage: Stage) -> UnsampledSuspects:
         limit = min(stage.limits.largest, stages.limits_of(of_few_terms(drawn)).largest)
-        least = stages.share_of(drawn, stage.spread)
+        size = None if stage.spread is None or drawn.elementwise else stage.spread.size
+        least = 0.0 if size is None else allowed_scale.RMS_SHARE * allowed_scale.root_mean_square(size)
         if stage.source != stages.BETWEEN_STEPS and stage.within_limits:
             return cls(drawn, limit, least)
         off = _steps_off(drawn, least)
