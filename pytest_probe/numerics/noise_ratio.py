@@ -17,8 +17,9 @@ from msgspec import Struct
 
 from pytest_probe.numerics import allowed_scale
 from pytest_probe.numerics.allowed_scale import Spread
-from pytest_probe.numerics.arrays import BLOCK, PASS, in_blocks
+from pytest_probe.numerics.arrays import in_blocks
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format
+from pytest_probe.numerics.metrics import dot
 from pytest_probe.numerics.noise_limits import Limits
 from pytest_probe.numerics.ulp import ulp
 
@@ -97,15 +98,6 @@ def _same_infinity(wide: AnyArray, expected: AnyArray, dtype: npt.DTypeLike) -> 
     return np.asarray((wide == expected) | (saturates and wide == np.copysign(float_format(dtype).max, expected)))
 
 
-def _dot(first: AnyArray, second: AnyArray) -> float:
-    """Of long vectors in pieces: the library would make it in threads of its own, which then wait in a loop and keep
-    other threads of this process from their cores."""
-    if first.size <= PASS:
-        return float(np.dot(first, second))
-    starts = range(0, first.size, BLOCK)
-    return sum(float(np.dot(first[start : start + BLOCK], second[start : start + BLOCK])) for start in starts)
-
-
 def noise_of_ratios(ratios: AnyArray, expected: AnyArray, undecided: int, weights: AnyArray | None = None) -> Noise:
     """The noise whose ratios these are, for a reference of the same shape; weights as of `scale`."""
     if not ratios.size:
@@ -119,7 +111,7 @@ def noise_of_ratios(ratios: AnyArray, expected: AnyArray, undecided: int, weight
     weighted = flat if weights is None else flat * weights.ravel()
     # The root of a sum of squares overflows long after the limits are passed; inf stays above them.
     with np.errstate(over="ignore"):
-        rms = math.sqrt(_dot(flat, weighted) / moved) if np.isfinite(largest) else largest
+        rms = math.sqrt(dot(flat, weighted) / moved) if np.isfinite(largest) else largest
     return Noise(ratios, largest, rms, nonzero, undecided)
 
 

@@ -19,8 +19,8 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import GRANTED, UNDECIDED, Detects, OutputVerdict
 from pytest_probe.numerics import allowed_scale, noise_limits
 from pytest_probe.numerics.allowed_scale import Spread, root_mean_square
-from pytest_probe.numerics.arrays import PASS
 from pytest_probe.numerics.dtypes import AnyArray, FloatFormat, float_format, widen
+from pytest_probe.numerics.metrics import dot
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.exact import row_of
 from pytest_probe.standards.noise import stages
@@ -127,17 +127,14 @@ def _steps_share(comparison: Comparison, rms: float) -> float:
 
 
 def _rms(values: AnyArray) -> float:
-    """The RMS of the finite elements; in pieces, as threads of the library would wait in a loop."""
-    flat = values.reshape(-1)
+    """The RMS of the finite elements."""
+    flat = np.ascontiguousarray(values).reshape(-1)
+    parts = flat.view(flat.real.dtype)
     with np.errstate(over="ignore", invalid="ignore"):
-        if flat.size <= PASS and flat.dtype.kind == "f":
-            power = float(flat.dot(flat))
-        else:
-            pieces = (flat[start : start + PASS] for start in range(0, flat.size, PASS))
-            power = float(sum(np.vdot(piece, piece).real for piece in pieces))
+        power = dot(parts, parts)
         if 0 < power < math.inf:
             return math.sqrt(power / flat.size)
-        return allowed_scale.root_mean_square(np.abs(flat[np.isfinite(flat)]))
+        return allowed_scale.root_mean_square(np.abs(flat[np.isfinite(flat)])) if flat.any() else 0.0
 
 
 # A share of the result, and ulps, that both are a warning: healthy bfloat16 is off by up to 4.6 ulp, which are 2.7 %.
