@@ -171,7 +171,13 @@ def test_one_element_of_many_is_another(dtype: str, place: int) -> None:
     ],
 )
 def test_distance(first: Any, second: Any, apart: float) -> None:
-    assert distance(first, second) == apart
+    assert distance(first, second) == distance(first, second, 2) == apart
+
+
+def test_distance_of_some_elements() -> None:
+    values = np.arange(8.0)
+    assert distance({"a": values}, {"a": values + 1}, 2) == pytest.approx(2)
+    assert distance({"a": values.reshape(2, 4).T}, {"a": values.reshape(2, 4).T + 1}, 4) == pytest.approx(4)
 
 
 def test_near_is_beyond_the_reach_of_16_bit_rounding() -> None:
