@@ -38,6 +38,11 @@ class Curve(Draw):
         self._words = self._uniforms.words
         # Kind and three numbers of each.
         self._maps: Float64Array = np.empty((0, 4))
+        self.look_at(count)
+
+    def look_at(self, first: int) -> None:
+        """Take moments of the first numbers alone, so many."""
+        self._first = first
         self._means: Float64Array | None = None
         self._since = [1.0]  # the map since then: coefficients of t, t t and t t t
 
@@ -71,9 +76,9 @@ class Curve(Draw):
     def moments(self) -> tuple[float, float]:
         """Mean and mean square."""
         if self._means is None:
-            sums = np.empty((-(-self.size // BLOCK), _POWERS))
-            by_turns(self.size, lambda start, stop: self._power_sums(start, stop, sums[start // BLOCK :]))
-            self._means = np.sum(sums, axis=0) / self.size
+            sums = np.empty((-(-self._first // BLOCK), _POWERS))
+            by_turns(self._first, lambda start, stop: self._power_sums(start, stop, sums[start // BLOCK :]))
+            self._means = np.sum(sums, axis=0) / self._first
             self._since = [1.0]
         return self._mean(1), self._mean(2)
 

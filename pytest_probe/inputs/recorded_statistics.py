@@ -37,6 +37,8 @@ _LARGEST_TABLE = 4096
 _NEAR = 2e-3
 # Times that numbers are shifted, scaled and clipped.
 _PASSES = 8
+# Numbers that stand for all of a large tensor until its moments are nearly the wanted ones.
+_FIRST = 1 << 20
 # Cautious relative error of recorded statistics: two roundings of the recorded dtype, and summation in float32.
 _SUMMATION = 2e-6
 
@@ -218,7 +220,10 @@ def _many(rng: np.random.Generator, count: int, moments: _Moments) -> Draw:
     if _is_constant(count, moments):
         return Constant(count, moments.mean)
     curve = Curve(count, _table(rng, count, moments), rng)
-    _fit(curve, moments)
+    # Heavy tails need up to five passes: all but the last one or two are made over the first numbers.
+    for first in (_FIRST, count) if count > _FIRST else (count,):
+        curve.look_at(first)
+        _fit(curve, moments)
     return curve
 
 
