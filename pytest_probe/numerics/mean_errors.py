@@ -8,6 +8,7 @@ from msgspec import Struct
 from pytest_probe.numerics import allowed_scale
 from pytest_probe.numerics.allowed_scale import root_mean_square
 from pytest_probe.numerics.dtypes import AnyArray, widen
+from pytest_probe.numerics.statistics import groups_of_equal, has_distinct
 
 # A t-value of a mean shift: small where one element rounds to the other side, large where a fault shifts all.
 BIAS_T = 10.0
@@ -64,15 +65,17 @@ def biases(
     with np.errstate(invalid="ignore", over="ignore"):
         shift = ((widen(actual) - wide) / allowed)[usable]
     # Few distinct values have rounding errors of few kinds, whose mean is not zero.
-    if not shift.any() or np.unique(wide[usable]).size < BIAS_DISTINCT:
+    wide = wide[usable]
+    if not shift.any() or not has_distinct(wide, BIAS_DISTINCT):
         return ()
     with np.errstate(over="ignore"):
         # Distinct in float32: a reference's last bits differ from row to row.
-        values, first, which = np.unique(expected[usable].astype(np.float32), return_index=True, return_inverse=True)
-        rests = (center[usable] - wide[usable])[first].astype(np.float32)
+        values = expected[usable].astype(np.float32)
+        first, which = groups_of_equal(values)
+        values, rests = values[first], (center[usable] - wide)[first].astype(np.float32)
     shift = _means(shift, which)
     # A reference that is a number of the dtype has no neighbour to which one error takes it.
-    kinds, which = np.unique(np.where(rests == 0, np.nan, rests), return_inverse=True, equal_nan=False)
+    kinds, which = groups_of_equal(np.where(rests == 0, np.nan, rests))
     if kinds.size < BIAS_DISTINCT:
         return ()
     return _bias(_means(shift, which)), _bias(_means(shift * np.sign(values), which))
@@ -80,7 +83,6 @@ def biases(
 
 def _means(values: AnyArray, groups: AnyArray) -> AnyArray:
     """The mean of each group, groups numbered from 0."""
-    groups = groups.ravel()
     return np.asarray(np.bincount(groups, weights=values) / np.bincount(groups))
 
 

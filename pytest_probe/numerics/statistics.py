@@ -45,6 +45,17 @@ def stable_order(values: Float64Array) -> AnyArray:
     return low[high]
 
 
+def groups_of_equal(values: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """Of float32 numbers the first place of each distinct one, in ascending order, and for each number that of its
+    group, as np.unique gives them. NaN equals nothing."""
+    order = stable_order(values)
+    ordered = values.reshape(-1)[order]
+    starts = np.concatenate([np.ones(min(1, order.size), bool), ordered[1:] != ordered[:-1]])
+    which = np.empty(order.size, np.int64)
+    which[order] = np.cumsum(starts) - 1
+    return order[starts], which
+
+
 def design_effect(runs: Sequence[AnyArray], expected: AnyArray) -> float:
     """By which factor the variance of the mean squared error exceeds that of independent elements (Kish's design
     effect); 1.0 for fewer than two runs. Elements of a row of attention, for one, err together.

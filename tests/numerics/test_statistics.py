@@ -7,6 +7,7 @@ import pytest
 
 from pytest_probe.numerics.statistics import (
     design_effect,
+    groups_of_equal,
     has_distinct,
     spread_line,
     stable_order,
@@ -52,6 +53,11 @@ SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, 1e-45, -1e-45, 
 )
 def test_order(values: Any) -> None:
     assert np.array_equal(stable_order(values), np.argsort(values, axis=None, kind="stable"))
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32)
+    _, *wanted = np.unique(single, return_index=True, return_inverse=True, equal_nan=False)
+    for found, expected in zip(groups_of_equal(single), wanted, strict=True):
+        assert np.array_equal(found, expected.ravel())
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
