@@ -24,7 +24,6 @@ from pytest_probe.numerics.dtypes import round_to, widen
 from pytest_probe.numerics.noise_limits import Limits
 from pytest_probe.numerics.noise_ratio import Noise
 from pytest_probe.standards.noise import stages, steps
-from pytest_probe.standards.noise.edges import unstable
 from pytest_probe.standards.noise.explanation import (
     STAGES,
     Examined,
@@ -36,6 +35,7 @@ from pytest_probe.standards.noise.explanation import (
     may_round_between,
     on_cpu,
 )
+from pytest_probe.standards.noise.hidden_faults import unstable
 from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS
 from pytest_probe.standards.noise.summed_terms import repeats
 
