@@ -18,7 +18,7 @@ from pytest_probe import frameworks, inputs
 from pytest_probe.check.both_sides import NO_CALL, BothSides
 from pytest_probe.check.device_call import CallerResult, replayed, settled_on_cpu
 from pytest_probe.check.device_memory import Waiting, noting_device_memory
-from pytest_probe.check.engines import Engines
+from pytest_probe.check.engines import Engines, RunRequest
 from pytest_probe.check.judging import Judging, verdict_on
 from pytest_probe.check.lost_arguments import check_complete
 from pytest_probe.check.outcome import (
@@ -34,7 +34,6 @@ from pytest_probe.check.overflow_by_statistics import by_statistics, recorded_ov
 from pytest_probe.check.parts import parts_of_case, spending
 from pytest_probe.check.quantizers import recorded_quantizer
 from pytest_probe.check.reference_cache import CachedResults
-from pytest_probe.check.run_request import RunRequest
 from pytest_probe.check.runner import AdjustInputs, CaseRunner, naming_lost_arguments
 from pytest_probe.check.stored_outputs import StoredOutputs, check_gradients
 from pytest_probe.errors import (
