@@ -31,7 +31,6 @@ from pytest_probe.check.outcome import (
     undecided,
 )
 from pytest_probe.check.overflow_by_statistics import by_statistics, recorded_overflow
-from pytest_probe.check.parts import parts_of_case, spending
 from pytest_probe.check.quantizers import recorded_quantizer
 from pytest_probe.check.reference_cache import CachedResults
 from pytest_probe.check.runner import AdjustInputs, CaseRunner, naming_lost_arguments
@@ -47,7 +46,7 @@ from pytest_probe.errors import (
 )
 from pytest_probe.model.case import DIRECTIONS, Case, Demands, Pair
 from pytest_probe.model.dump import Direction, Dump, Record
-from pytest_probe.model.measurement import CaseTime
+from pytest_probe.model.measurement import CaseTime, parts_of_case, spending
 from pytest_probe.model.run import RECORDED, Arguments, Way, floats_of
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.standards.finite import Finite
