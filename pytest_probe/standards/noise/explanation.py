@@ -15,8 +15,7 @@ from pytest_probe.model.verdict import Outcome
 from pytest_probe.numerics.allowed_scale import Spread
 from pytest_probe.numerics.arrays import same_bytes
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_floating, is_inexact, round_to, widen
-from pytest_probe.numerics.noise_limits import Limits
-from pytest_probe.numerics.noise_ratio import Noise
+from pytest_probe.numerics.noise_ratio import Limits, Noise
 from pytest_probe.numerics.ulp import truncated
 
 # The end of the reason where a kernel of the framework's own may round inside, and what follows it.

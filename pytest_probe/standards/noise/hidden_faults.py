@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.numerics import allowed_scale, mean_errors, noise_limits
+from pytest_probe.numerics import allowed_scale, mean_errors, noise_ratio
 from pytest_probe.numerics.allowed_scale import Spread, root_mean_square, spread_of
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, round_to, widen
 from pytest_probe.numerics.mean_errors import Bias
@@ -195,10 +195,10 @@ def bias(comparison: Comparison, stage: Stage) -> str | None:
         return None
     # Near a tie either neighbour is right: whole classes of quotients lie there.
     rounded = np.where(stage.noise.ratios <= 1, comparison.actual, round_to(stage.center, comparison.precision))
-    limit = noise_limits.ELEMENTWISE_RMS if comparison.elementwise else noise_limits.RMS
+    limit = noise_ratio.usual_limits(comparison.elementwise).rms
     if stage.source == EQUAL_TERMS:
         # What equal terms lose in a sum moves all that it enters.
-        limit *= stage.limits.largest / noise_limits.LARGEST
+        limit *= stage.limits.largest / noise_ratio.LARGEST_LIMIT
     if stage.source == BETWEEN_STEPS:
         rounded, limit = round_to(stage.center, comparison.precision), STEPS_BIAS
     center, expected, allowed = stage.center, comparison.expected, stages.scale_of(comparison, stage.spread)

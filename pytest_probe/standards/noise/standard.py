@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import Basis, Metric, OutputVerdict
-from pytest_probe.numerics import metrics, noise_limits
+from pytest_probe.numerics import metrics, noise_ratio
 from pytest_probe.numerics.dtypes import dtype_name
 from pytest_probe.numerics.error_plots import histogram
 from pytest_probe.standards.exact import Exact, elements
@@ -139,7 +139,7 @@ def _verdict(ruling: Ruling, measured: Mapping[str, Metric]) -> OutputVerdict:
     if noise.undecided:
         found["undecided"] = noise.undecided
     terms = summed_terms(comparison)
-    if terms.count > noise_limits.FAN_IN_START:
+    if terms.count > noise_ratio.FAN_IN_START:
         found["fan_in"] = terms.count
         if terms.assumed:
             found["fan_in_assumed"] = True
