@@ -19,8 +19,7 @@ from msgspec import Struct
 from pytest_probe.numerics import allowed_scale
 from pytest_probe.numerics.allowed_scale import Spread
 from pytest_probe.numerics.arrays import BLOCK, PASS, in_blocks
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format
-from pytest_probe.numerics.ulp import ulp
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, ulp
 
 # Noise ratios, in units of the allowed scale. Healthy kernels reach 37 and 7 where terms are summed, 3 and 1 element by
 # element; planted faults begin at 1,500 and 430 (docs/evidence.md). The limits lie between, nearer to the healthy.

@@ -10,8 +10,7 @@ import numpy as np
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import Detects
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_floating, is_inexact, round_to, widen
-from pytest_probe.numerics.ulp import ulp
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_floating, is_inexact, round_to, ulp, widen
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
 # Elements of a tile that a kernel may leave unwritten, and pieces of a sum between which its total is rounded.

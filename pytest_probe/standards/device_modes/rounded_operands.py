@@ -10,9 +10,8 @@ from msgspec.structs import replace
 from pytest_probe.model.comparison import Assumption, Comparison
 from pytest_probe.model.device_modes import CUT_SUMS, Behaviour, Cut, Mode
 from pytest_probe.numerics import noise_ratio
-from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
+from pytest_probe.numerics.dtypes import AnyArray, round_to, ulp, widen
 from pytest_probe.numerics.noise_ratio import Limits
-from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.device_modes.sampled_rounding import samples_of, with_samples
 from pytest_probe.standards.device_modes.signature import SAMPLES, fitted_factor, parts, relative_size, shares
 from pytest_probe.standards.noise.explanation import Stage

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from pytest_probe.model.comparison import Assumption, Comparison, Evidence, RunKind
 from pytest_probe.model.device_modes import Behaviour, Mode
 from pytest_probe.numerics import allowed_scale, noise_ratio
-from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
-from pytest_probe.numerics.ulp import ulp
+from pytest_probe.numerics.dtypes import AnyArray, round_to, ulp, widen
 from pytest_probe.standards.device_modes.signature import MOST_LOST, fitted_factor, share
 from pytest_probe.standards.exact import correctly_rounded
 

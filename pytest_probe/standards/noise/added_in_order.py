@@ -13,10 +13,9 @@ from msgspec import Struct
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics import noise_ratio
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, ulp, widen
 from pytest_probe.numerics.float32_sums import Order
 from pytest_probe.numerics.noise_ratio import Limits, Noise
-from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
 # Orders of kernels that the framework has for the CPU: they count where such a kernel errs alike.

@@ -20,8 +20,7 @@ from pytest_probe.model.verdict import GRANTED, UNDECIDED, Detects, OutputVerdic
 from pytest_probe.numerics import allowed_scale, noise_ratio
 from pytest_probe.numerics.allowed_scale import Spread, root_mean_square
 from pytest_probe.numerics.arrays import PASS
-from pytest_probe.numerics.dtypes import AnyArray, FloatFormat, float_format, widen
-from pytest_probe.numerics.ulp import ulp
+from pytest_probe.numerics.dtypes import AnyArray, FloatFormat, float_format, ulp, widen
 from pytest_probe.standards.exact import row_of
 from pytest_probe.standards.noise import stages
 from pytest_probe.standards.noise.explanation import SINGLE, Stage

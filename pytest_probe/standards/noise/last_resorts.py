@@ -19,13 +19,14 @@ from pytest_probe.numerics.arrays import same_bytes
 from pytest_probe.numerics.dtypes import (
     AnyArray,
     BoolArray,
+    alike,
     float_format,
     is_complex,
     is_floating,
     round_to,
+    ulp,
     widen,
 )
-from pytest_probe.numerics.ulp import alike, ulp
 from pytest_probe.standards.noise import hidden_faults, stages
 from pytest_probe.standards.noise.added_in_order import added_in_order
 from pytest_probe.standards.noise.explanation import (

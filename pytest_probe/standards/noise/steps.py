@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.run import PRODUCTS, Composition
 from pytest_probe.numerics import allowed_scale
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, alike, round_to, ulp, widen
 from pytest_probe.numerics.noise_ratio import Noise
 from pytest_probe.numerics.rounding_signature import (
     SIZE_RMS,
@@ -24,7 +24,6 @@ from pytest_probe.numerics.rounding_signature import (
     too_far,
     unlike_rounding,
 )
-from pytest_probe.numerics.ulp import alike, ulp
 from pytest_probe.standards.noise import added_in_order, hidden_faults, stages
 from pytest_probe.standards.noise.explanation import (
     STAGES,

@@ -15,15 +15,16 @@ from pytest_probe.numerics.dtypes import (
     BoolArray,
     Float64Array,
     FloatFormat,
+    alike,
     dtype_name,
     float_format,
     is_packed,
     round_to,
+    truncated,
     unpacked,
     widen,
 )
 from pytest_probe.numerics.scaled import Order, Recipe, check_scales, expanded, laid_out
-from pytest_probe.numerics.ulp import alike, truncated
 from pytest_probe.standards.quantisers.scales import NEAR, SMALLEST, Followed, followed, rules
 
 # Bins of the probability to round up, each tested by itself, and standard errors beyond which a mean is off: a healthy
