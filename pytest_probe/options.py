@@ -474,7 +474,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.collectives.plugin.Collectives": lambda asked: "recorded" in asked.devices or asked.ranks,
     "pytest_probe.features.self_check.plugin.SelfCheck": lambda asked: asked.standard in (SELF, "auto"),
     "pytest_probe.features.relations.plugin.AskRelations": lambda asked: asked.relations,
-    "pytest_probe.features.sensitivity.plugin.SensitivityOfPasses": lambda asked: asked.sensitivity,
+    "pytest_probe.features.sensitivity.SensitivityOfPasses": lambda asked: asked.sensitivity,
     "pytest_probe.features.other_framework.ByOtherFramework": lambda asked: (
         asked.framework or asked.reference_framework or asked.standard == "auto"
     ),
