@@ -484,7 +484,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.markdown.Markdown": lambda asked: asked.out or "GITHUB_ACTIONS" in os.environ,
     "pytest_probe.features.history.History": lambda asked: asked.history,
     "pytest_probe.features.html.plugin.Html": lambda asked: asked.html or asked.out,
-    "pytest_probe.features.resume.plugin.Resume": lambda asked: asked.resume,
+    "pytest_probe.features.resume.Resume": lambda asked: asked.resume,
     "pytest_probe.features.cluster.plugin.OnCluster": lambda asked: asked.cluster,
 }
 # What compares two functions for `probe.check(..., against=...)`.
