@@ -406,7 +406,7 @@ class Options:
         never_matters_because="it goes on with the same run")
     shard: Option[tuple[int, int] | None] = Option("shard",
         "Run the I-th of N parts of the cases; pytest-probe merge joins their results\nParts are dealt out by "
-        "estimated cost, alike on each machine.", "pytest_probe.features.shard.plugin.Part", "I/N", ini=False,
+        "estimated cost, alike on each machine.", "pytest_probe.features.shard.Part", "I/N", ini=False,
         needs="known",
         may_differ=SELECTS | {"merge": "each folder is another shard; their numbers are checked by themselves"})
     cache: Option[tuple[Path, int] | None] = Option("cache",
@@ -464,7 +464,7 @@ NAMED = {option.name: option for option in OPTIONS}
 FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.unique.Unique": lambda asked: asked.unique,
     "pytest_probe.features.fuzz.plugin.Fuzz": lambda asked: asked.fuzz,
-    "pytest_probe.features.shard.plugin.Shard": lambda asked: asked.shard,
+    "pytest_probe.features.shard.Shard": lambda asked: asked.shard,
     "pytest_probe.features.cache.plugin.References": lambda asked: asked.cache,
     "pytest_probe.features.timeout.Timeout": lambda asked: asked.timeout,
     "pytest_probe.features.isolate.Isolated": lambda asked: asked.isolate,
@@ -502,7 +502,7 @@ COMMANDS = (
     "pytest_probe.features.benchmark.cli",
     "pytest_probe.capture.cli",
     "pytest_probe.features.gate.cli",
-    "pytest_probe.features.shard.cli",
+    "pytest_probe.features.shard",
     "pytest_probe.features.html.cli",
     "pytest_probe.features.history",
 )
