@@ -15,7 +15,7 @@ from msgspec import Struct
 from pytest_probe.errors import SettingsError, Unsupported
 from pytest_probe.frameworks.base import Framework, Widened, Widening
 from pytest_probe.frameworks.python.calls import PythonCalls
-from pytest_probe.model.run import State
+from pytest_probe.model.run import Device, State
 from pytest_probe.system.text import suggestion
 from pytest_probe.user_errors import first_line
 
@@ -180,6 +180,9 @@ class PythonFramework(PythonCalls, Framework):
     def all_devices(self, name: str) -> tuple[str, ...]:
         count = 1 if name == "cpu" or ":" in name else self.count(name)
         return tuple(f"{name}:{number}" for number in range(count)) if count > 1 else (name,)
+
+    def emulating(self, name: str) -> Device:
+        raise SettingsError("--probe-emulate", name, f"{self.title} has 16-bit kernels there: leave the option out")
 
     def composing(self, kind: str, dtype: str) -> Any:
         raise NotImplementedError(f"no autocast of {kind} is known")
