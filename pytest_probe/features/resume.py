@@ -21,6 +21,7 @@ from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import SEVERITY
 from pytest_probe.options import NAMED
+from pytest_probe.plugin import junit
 from pytest_probe.plugin.collectors import node_of_file
 from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.items import NoticeItem
@@ -29,7 +30,6 @@ from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.run_dumps import address
 from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, result_of, workers_describe_devices
-from pytest_probe.reports import junit
 from pytest_probe.reports.result_set import RunFolder
 from pytest_probe.reports.results_file import (
     RESULTS,

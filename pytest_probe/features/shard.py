@@ -21,11 +21,11 @@ from pytest_probe.export.files import write_files
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import SEVERITY
 from pytest_probe.option_types import Given, Type
+from pytest_probe.plugin import junit
 from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.items import NoticeItem
 from pytest_probe.plugin.order import PLACE, costs_of, deselect, sharing_runs
 from pytest_probe.plugin.session import ProcessSession
-from pytest_probe.reports import junit
 from pytest_probe.reports.answers import Answers
 from pytest_probe.reports.groups import Groups
 from pytest_probe.reports.result_set import RunFolder

@@ -12,7 +12,7 @@ import pytest
 from pytest_probe.model.measurement import CaseMemory, CaseTime, TimeBeside, parts_of_case, spending
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import OutputVerdict, Verdict
-from pytest_probe.reports import junit
+from pytest_probe.plugin import junit
 from pytest_probe.reports.tally import Slowest, TimeTally
 
 TIME = CaseTime(
