@@ -27,7 +27,7 @@ import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
 from pytest_probe.check import Case, CaseOutcome, Checker, RunRequest  # noqa: E402
-from pytest_probe.check.run_request import FLOPS  # noqa: E402
+from pytest_probe.check.engines import FLOPS  # noqa: E402
 from pytest_probe.model.dump import Direction  # noqa: E402
 from pytest_probe.records import read_dump  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402

@@ -35,8 +35,12 @@ from benchmarks.mutations import instead  # noqa: E402
 from pytest_probe.check import Checker, RunRequest  # noqa: E402
 from pytest_probe.model.comparison import Comparison  # noqa: E402
 from pytest_probe.model.verdict import OutputVerdict  # noqa: E402
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, widen  # noqa: E402
-from pytest_probe.numerics.ulp import ulp  # noqa: E402
+from pytest_probe.numerics.dtypes import (  # noqa: E402
+    AnyArray,
+    BoolArray,
+    ulp,
+    widen,
+)
 from pytest_probe.registry import Registry  # noqa: E402
 from pytest_probe.standards import STANDARDS  # noqa: E402
 from tests.support.devices import Emulated  # noqa: E402

@@ -18,9 +18,9 @@ import torch
 
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.numerics.scaled import RECIPES
-from pytest_probe.standards.quantisers.quantiser import Wanted, judge
+from pytest_probe.standards.quantisers import Wanted, judge
 from tests.evidence.test_scaled_products import CAUSES, DTYPES, FAST, FP8, HEALTHY, judged
-from tests.standards.quantisers import test_quantiser as quantisers
+from tests.standards import test_quantisers as quantisers
 from tests.support import scaled
 from tests.support.scaled import FAULTS, FORMATS, Kernel, Product
 

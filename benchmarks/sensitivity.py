@@ -30,7 +30,7 @@ from msgspec.structs import replace  # noqa: E402
 from pytest_probe.check import Case, Checker, RunRequest  # noqa: E402
 from pytest_probe.check.comparisons import comparisons  # noqa: E402
 from pytest_probe.check.judging import judge_with_modes  # noqa: E402
-from pytest_probe.features.sensitivity.faults import Output, off_in_element, off_in_row, times  # noqa: E402
+from pytest_probe.features.sensitivity import Output, off_in_element, off_in_row, times  # noqa: E402
 from pytest_probe.model.comparison import Comparison  # noqa: E402
 from pytest_probe.numerics.dtypes import AnyArray, float_format  # noqa: E402
 from pytest_probe.records import read_dump  # noqa: E402

@@ -406,7 +406,7 @@ class Options:
         never_matters_because="it goes on with the same run")
     shard: Option[tuple[int, int] | None] = Option("shard",
         "Run the I-th of N parts of the cases; pytest-probe merge joins their results\nParts are dealt out by "
-        "estimated cost, alike on each machine.", "pytest_probe.features.shard.plugin.Part", "I/N", ini=False,
+        "estimated cost, alike on each machine.", "pytest_probe.features.shard.Part", "I/N", ini=False,
         needs="known",
         may_differ=SELECTS | {"merge": "each folder is another shard; their numbers are checked by themselves"})
     cache: Option[tuple[Path, int] | None] = Option("cache",
@@ -464,7 +464,7 @@ NAMED = {option.name: option for option in OPTIONS}
 FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.unique.Unique": lambda asked: asked.unique,
     "pytest_probe.features.fuzz.plugin.Fuzz": lambda asked: asked.fuzz,
-    "pytest_probe.features.shard.plugin.Shard": lambda asked: asked.shard,
+    "pytest_probe.features.shard.Shard": lambda asked: asked.shard,
     "pytest_probe.features.cache.plugin.References": lambda asked: asked.cache,
     "pytest_probe.features.timeout.Timeout": lambda asked: asked.timeout,
     "pytest_probe.features.isolate.Isolated": lambda asked: asked.isolate,
@@ -474,7 +474,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.collectives.plugin.Collectives": lambda asked: "recorded" in asked.devices or asked.ranks,
     "pytest_probe.features.self_check.plugin.SelfCheck": lambda asked: asked.standard in (SELF, "auto"),
     "pytest_probe.features.relations.plugin.AskRelations": lambda asked: asked.relations,
-    "pytest_probe.features.sensitivity.plugin.SensitivityOfPasses": lambda asked: asked.sensitivity,
+    "pytest_probe.features.sensitivity.SensitivityOfPasses": lambda asked: asked.sensitivity,
     "pytest_probe.features.other_framework.ByOtherFramework": lambda asked: (
         asked.framework or asked.reference_framework or asked.standard == "auto"
     ),
@@ -484,7 +484,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.markdown.Markdown": lambda asked: asked.out or "GITHUB_ACTIONS" in os.environ,
     "pytest_probe.features.history.History": lambda asked: asked.history,
     "pytest_probe.features.html.plugin.Html": lambda asked: asked.html or asked.out,
-    "pytest_probe.features.resume.plugin.Resume": lambda asked: asked.resume,
+    "pytest_probe.features.resume.Resume": lambda asked: asked.resume,
     "pytest_probe.features.cluster.plugin.OnCluster": lambda asked: asked.cluster,
 }
 # What compares two functions for `probe.check(..., against=...)`.
@@ -502,7 +502,7 @@ COMMANDS = (
     "pytest_probe.features.benchmark.cli",
     "pytest_probe.capture.cli",
     "pytest_probe.features.gate.cli",
-    "pytest_probe.features.shard.cli",
+    "pytest_probe.features.shard",
     "pytest_probe.features.html.cli",
     "pytest_probe.features.history",
 )

@@ -12,7 +12,7 @@ from pytest_probe.model.dump import Reader
 from pytest_probe.model.run import Device
 from pytest_probe.records import READERS
 from pytest_probe.standards import STANDARDS, Standard
-from pytest_probe.standards.quantisers.quantiser import Wanted
+from pytest_probe.standards.quantisers import Wanted
 
 
 class Registry(Struct):

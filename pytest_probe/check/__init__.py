@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from pytest_probe.check.check import CaseRuns as CaseRuns
     from pytest_probe.check.check import Checker as Checker
     from pytest_probe.check.check import preview as preview
+    from pytest_probe.check.engines import RunRequest as RunRequest
     from pytest_probe.check.outcome import CaseOutcome as CaseOutcome
     from pytest_probe.check.outcome import PreparedCall as PreparedCall
     from pytest_probe.check.outcome import Question as Question
-    from pytest_probe.check.run_request import RunRequest as RunRequest
 
 __all__ = [
     "Case",
@@ -38,7 +38,7 @@ _EXPORTS = {
     "CaseRuns": "check",
     "Checker": "check",
     "preview": "check",
-    "RunRequest": "run_request",
+    "RunRequest": "engines",
     "Question": "outcome",
 }
 

@@ -18,7 +18,7 @@ from pytest_probe import frameworks, inputs
 from pytest_probe.check.both_sides import NO_CALL, BothSides
 from pytest_probe.check.device_call import CallerResult, replayed, settled_on_cpu
 from pytest_probe.check.device_memory import Waiting, noting_device_memory
-from pytest_probe.check.engines import Engines
+from pytest_probe.check.engines import Engines, RunRequest
 from pytest_probe.check.judging import Judging, verdict_on
 from pytest_probe.check.lost_arguments import check_complete
 from pytest_probe.check.outcome import (
@@ -31,10 +31,8 @@ from pytest_probe.check.outcome import (
     undecided,
 )
 from pytest_probe.check.overflow_by_statistics import by_statistics, recorded_overflow
-from pytest_probe.check.parts import parts_of_case, spending
 from pytest_probe.check.quantizers import recorded_quantizer
 from pytest_probe.check.reference_cache import CachedResults
-from pytest_probe.check.run_request import RunRequest
 from pytest_probe.check.runner import AdjustInputs, CaseRunner, naming_lost_arguments
 from pytest_probe.check.stored_outputs import StoredOutputs, check_gradients
 from pytest_probe.errors import (
@@ -48,7 +46,7 @@ from pytest_probe.errors import (
 )
 from pytest_probe.model.case import DIRECTIONS, Case, Demands, Pair
 from pytest_probe.model.dump import Direction, Dump, Record
-from pytest_probe.model.measurement import CaseTime
+from pytest_probe.model.measurement import CaseTime, parts_of_case, spending
 from pytest_probe.model.run import RECORDED, Arguments, Way, floats_of
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.standards.finite import Finite

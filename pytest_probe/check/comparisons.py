@@ -16,7 +16,7 @@ from pytest_probe.check.large.cuts import is_large
 from pytest_probe.check.large.pieces import Sampled
 from pytest_probe.check.perturbed import OutputRuns, Perturbation, PerturbedRuns
 from pytest_probe.check.prepare import cast_of, default_dtype, narrow_dtype, python_numbers
-from pytest_probe.check.structure import OutputPairs
+from pytest_probe.check.structure import OutputPairs, structure_error
 from pytest_probe.model.comparison import Assumption, Choice, ComparedCase, Comparison, KernelsInside, OwnResult
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import RECORDED, Array, BoundCall, Leaf, Way, floats_of
@@ -316,7 +316,7 @@ def _structure(name: str, actual: AnyArray, expected: AnyArray) -> OutputVerdict
         reason = f"dtype {actual.dtype.name}, the reference has {expected.dtype.name}"
     else:
         return None
-    return OutputVerdict(name, actual.shape, actual.dtype.name, "error", "structure", reason)
+    return structure_error(name, actual, reason)
 
 
 def _precisions(reference: Reference) -> Callable[[str, np.dtype[Any]], np.dtype[Any]]:

@@ -15,8 +15,7 @@ from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Leaf
 from pytest_probe.numerics.allowed_scale import root_mean_square
 from pytest_probe.numerics.arrays import blocks
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_floating, widen
-from pytest_probe.numerics.ulp import alike
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, alike, is_floating, widen
 from pytest_probe.user_errors import allowing_refusal
 
 # What exchanged values are taken by: between equal ones no exchange would show. Towards zero, so that they stay within

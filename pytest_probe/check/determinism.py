@@ -12,8 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.model.verdict import NON_DETERMINISTIC, SEVERITY, Metric, OutputVerdict
-from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_inexact, widen
-from pytest_probe.numerics.ulp import ulp_distance
+from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_inexact, ulp_distance, widen
 
 
 class RunSpread(Struct):

@@ -21,9 +21,8 @@ from pytest_probe.errors import ProbeError
 from pytest_probe.model.comparison import NOWHERE, Assumption, Comparison
 from pytest_probe.model.device_modes import behaviour
 from pytest_probe.numerics.arrays import equal_bits
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_floating, round_to, widen
+from pytest_probe.numerics.dtypes import AnyArray, alike, float_format, is_floating, round_to, widen
 from pytest_probe.numerics.float32_sums import ORDERS
-from pytest_probe.numerics.ulp import alike
 
 # Of the elements, what has the run's bits: the others are ties that float32 inside decides.
 NEARLY_ALL = 0.95

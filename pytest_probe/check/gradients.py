@@ -9,7 +9,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.check.both_sides import BothSides
-from pytest_probe.check.parts import spending
 from pytest_probe.check.structure import OutputPairs, backward_sides, named_gradients
 from pytest_probe.errors import DeviceRaised, NoKernel, NoReference, NotRecorded, Unsupported
 from pytest_probe.inputs.draws import RecordStreams
@@ -17,6 +16,7 @@ from pytest_probe.inputs.generated import generate_in
 from pytest_probe.model.case import Case
 from pytest_probe.model.device_arrays import lying
 from pytest_probe.model.dump import Call, TensorSpec
+from pytest_probe.model.measurement import spending
 from pytest_probe.model.run import Arguments
 from pytest_probe.numerics.arrays import laid_out
 from pytest_probe.numerics.dtypes import AnyArray

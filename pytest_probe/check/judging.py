@@ -101,10 +101,10 @@ class Judging(Struct, frozen=True):
             return found
         arrays = [leaf.array for leaf in replay.reference.leaves.values()]
         arrays += (array for _, given in parts for array in given.values())
-        memory = inputs.memory_of_judge(sum(array.size for array in arrays))
+        elements = sum(array.size for array in arrays)
         available = inputs.available_memory(self.engines.request.workers)
         try:
-            if found is not None and memory.of_reference > available:
+            if found is not None and inputs.bytes_to_judge(elements, all_runs=False) > available:
                 return found
             whole = self._in_full(case, parts)
         except TooLarge:
@@ -113,7 +113,8 @@ class Judging(Struct, frozen=True):
             return found
         # An error asks for all further runs. Where these do not fit, the sample's counts, if its reference is that of
         # the whole: a call may give at all windows what pieces of it would, and elsewhere not.
-        if found is not None and memory.of_all_runs > available and _is_part(found, whole):
+        too_large = inputs.bytes_to_judge(elements, all_runs=True) > available
+        if found is not None and too_large and _is_part(found, whole):
             return found
         return self.judged(case, whole)
 

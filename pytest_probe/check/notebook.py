@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from pytest_probe import frameworks
 from pytest_probe.check.check import Checker
+from pytest_probe.check.engines import RunRequest
 from pytest_probe.check.resolve import known_api
-from pytest_probe.check.run_request import RunRequest
 from pytest_probe.errors import SettingsError
 from pytest_probe.model.card import Verdicts
 from pytest_probe.registry import Registry

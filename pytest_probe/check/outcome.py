@@ -6,6 +6,7 @@ The item's owner keeps a `CaseOutcome`, and nobody else keeps anything of a case
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,7 +38,7 @@ from pytest_probe.model.verdict import Verdict
 from pytest_probe.numerics.arrays import laid_out
 from pytest_probe.numerics.dtypes import NARROW_DTYPES
 from pytest_probe.system.machine import out_of_memory
-from pytest_probe.user_errors import ends_run, raised
+from pytest_probe.user_errors import ends_run, message_of, raised
 
 if TYPE_CHECKING:
     from pytest_probe.check.runner import CaseRunner
@@ -71,6 +72,8 @@ class Measuring(Protocol):
 
 # Tensors whose layouts an error names.
 _LISTED = 4
+# What kernels say of how a tensor must lie; of a misaligned address the hardware speaks, after a kernel went wrong.
+_OF_LAYOUT = re.compile(r"(?<!mis)align|\bstride|contiguous|memory.format|\blayout|storage.offset", re.IGNORECASE)
 # What ends a check without a verdict on outputs; of memory that is the process's, since a device's is tried again.
 UNDECIDED = (Unsupported, RecordError, DeviceRaised, HookFailed, MemoryError)
 
@@ -217,7 +220,7 @@ def _refused(engines: Engines, case: Case, error: DeviceRaised) -> Verdict | Non
     """The verdict where a device refuses how the tensors of a record lie: what the program ran it must run; how they
     lay then, a dump need not say. None for any other error."""
     own = case.pair is None and case.demands is None and not isinstance(error, CompilerFailed)
-    if not own or error.__cause__ is None or not engines.framework.refuses_layout(error.__cause__):
+    if not own or error.__cause__ is None or not _OF_LAYOUT.search(message_of(error.__cause__)):
         return None
     layouts = recorded_layouts(case.dump.decode(case.record))
     standard, (first, *frames) = engines.request.standard, str(error).split("\n")

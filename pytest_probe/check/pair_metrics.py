@@ -16,9 +16,17 @@ from pytest_probe.model.result import number, plain
 from pytest_probe.model.verdict import Answer, Metric, OutputVerdict, Verdict
 from pytest_probe.numerics import metrics
 from pytest_probe.numerics.arrays import PASS, blocks, equal_bits, same_value
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, is_inexact, numpy_dtype, widen
+from pytest_probe.numerics.dtypes import (
+    AnyArray,
+    float_format,
+    is_complex,
+    is_floating,
+    is_inexact,
+    numpy_dtype,
+    ulp_distance,
+    widen,
+)
 from pytest_probe.numerics.metrics import Vectors, describe, relative_rmse, rescaled
-from pytest_probe.numerics.ulp import ulp_distance
 
 # The kind of a skip whose tensors cannot be compared.
 INCOMPARABLE = "another shape or dtype on the other side"

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from pytest_probe.check.borders_agree import check_gradients_of_borders
 from pytest_probe.check.both_sides import NO_CALL, BothSides, Reference
-from pytest_probe.check.parts import spending
 from pytest_probe.check.reference_cache import CachedResult
 from pytest_probe.check.run_kinds import KINDS, Independent, Range, SameForEqualValues, by_blocks, moved, way_of
 from pytest_probe.inputs.draws import RandomStreams
 from pytest_probe.model.comparison import Evidence, RunKind
 from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import Direction
+from pytest_probe.model.measurement import spending
 from pytest_probe.model.run import Jitter, Kernel, Leaf, Steps, Way
 from pytest_probe.numerics import mean_errors
 from pytest_probe.numerics.arrays import PASS

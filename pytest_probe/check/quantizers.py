@@ -21,9 +21,8 @@ from pytest_probe.model.verdict import Verdict, conclusion
 from pytest_probe.numerics import scaled
 from pytest_probe.numerics.dtypes import PACKED, AnyArray, Float64Array, dtype_name, is_floating, numpy_dtype, widen
 from pytest_probe.numerics.scaled import Order, is_swizzled, recipe_named
-from pytest_probe.standards.quantisers import quantiser
-from pytest_probe.standards.quantisers.quantiser import DRAWS, Quantised, Wanted
-from pytest_probe.standards.quantisers.scales import POWERS
+from pytest_probe.standards import quantisers
+from pytest_probe.standards.quantisers import DRAWS, POWERS, Quantised, Wanted
 
 if TYPE_CHECKING:
     from pytest_probe.check.check import Checker
@@ -110,11 +109,11 @@ def _concluded(case: Case, numbers: AnyArray, draws: Iterable[Sequence[object]],
     """The verdict on what a quantiser made of numbers, the outputs of each of its calls; an error where they are no
     values and scales of its recipe."""
     try:
-        outputs = quantiser.judge(numbers, [_quantised(each, wanted) for each in draws], wanted)
+        outputs = quantisers.judge(numbers, [_quantised(each, wanted) for each in draws], wanted)
     except BrokenCall as error:
-        return CaseOutcome(case, Verdict("error", quantiser.NAME, f"the quantiser gave {error}"), cause=error)
+        return CaseOutcome(case, Verdict("error", quantisers.NAME, f"the quantiser gave {error}"), cause=error)
     outcome, reason = conclusion(outputs)
-    return CaseOutcome(case, Verdict(outcome, quantiser.NAME, reason, "", dtype_name(numbers.dtype), outputs))
+    return CaseOutcome(case, Verdict(outcome, quantisers.NAME, reason, "", dtype_name(numbers.dtype), outputs))
 
 
 def _quantised(outputs: Sequence[object], wanted: Wanted) -> Quantised:

@@ -15,12 +15,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.check.both_sides import BothSides, reference_results
-from pytest_probe.check.parts import spending
 from pytest_probe.check.structure import OutputPairs
 from pytest_probe.errors import NoReference, UnsupportedDtype
 from pytest_probe.inputs.draws import RandomStreams
 from pytest_probe.model.device_arrays import DeviceArray
 from pytest_probe.model.dump import Direction
+from pytest_probe.model.measurement import spending
 from pytest_probe.model.run import Way
 from pytest_probe.numerics.allowed_scale import RMS_SHARE, TINY, root_mean_square
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, widen

@@ -204,8 +204,9 @@ def widened_dtypes_fit(run: Run, call: Call) -> bool:
 
 
 def _dtype_pairs(run: Run, call: Call) -> Iterator[tuple[np.dtype[Any], np.dtype[Any]]]:
+    outputs = lying(run.outputs)
     for name, spec in call.returned():
-        value = lying(run.outputs).get(name)
+        value = outputs.get(name)
         if isinstance(spec, TensorSpec) and isinstance(value, (np.ndarray, DeviceArray)):
             yield value.dtype, numpy_dtype(spec.dtype)
 

@@ -12,7 +12,7 @@ from typing import Any
 from pytest_probe import frameworks
 from pytest_probe.capture.kernel import kernel_line
 from pytest_probe.errors import ProbeError
-from pytest_probe.frameworks.base import Framework
+from pytest_probe.frameworks.base import Devices
 from pytest_probe.numerics import kernel
 from pytest_probe.system.text import printable
 from pytest_probe.user_errors import exception_line
@@ -84,7 +84,7 @@ def _framework(name: str) -> tuple[str, list[str]]:
         return "", [f"cannot be used: {exception_line(error)}"]
 
 
-def _device(framework: Framework, device: str) -> Iterator[str]:
+def _device(framework: Devices, device: str) -> Iterator[str]:
     for name in dict.fromkeys((*framework.all_devices(device), "cpu")):
         modes = ", ".join(framework.allowed(name)) or "none"
         what = ", ".join(f"{key} {value}" for key, value in framework.hardware(name).items())

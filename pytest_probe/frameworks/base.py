@@ -201,9 +201,6 @@ class Process(Protocol):
     def share_threads(self, workers: int) -> None:
         """Leave the other workers of this machine their cores."""
 
-    def allowed(self, device: str) -> tuple[str, ...]:
-        """The device modes that the framework's flags allow on a device: "tf32", "tf32 in convolution"."""
-
 
 class Devices(Protocol):
     """The devices that a framework finds, and their memory."""
@@ -235,6 +232,9 @@ class Devices(Protocol):
     def hardware(self, device: str, /) -> Mapping[str, str]:
         """What the device of this name is made of, and its driver, as far as the framework knows: "hardware", "driver",
         ... Empty for a device that is not the framework's."""
+
+    def allowed(self, device: str) -> tuple[str, ...]:
+        """The device modes that the framework's flags allow on a device: "tf32", "tf32 in convolution"."""
 
     def memory_left(self, device: Device) -> int | None:
         """Bytes that nobody has taken of a device's own memory; None for the host's, and where it is unknown."""
@@ -367,9 +367,6 @@ class Calls(Protocol):
 
     def has_no_kernel(self, error: BaseException) -> bool:
         """Does this error of a device say that it has no kernel for the call?"""
-
-    def refuses_layout(self, error: BaseException) -> bool:
-        """Does this error of a device say that it wants a tensor to lie otherwise in memory?"""
 
 
 class References(Protocol):

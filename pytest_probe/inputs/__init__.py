@@ -8,10 +8,10 @@ from pytest_probe.inputs.memory import (
     arguments_on_device,
     bytes_of_run,
     bytes_on_device,
+    bytes_to_judge,
     check_run,
     check_size,
     memory_needed,
-    memory_of_judge,
 )
 from pytest_probe.system.machine import available_memory
 
@@ -22,8 +22,8 @@ __all__ = [
     "build",
     "bytes_of_run",
     "bytes_on_device",
+    "bytes_to_judge",
     "check_run",
     "check_size",
     "memory_needed",
-    "memory_of_judge",
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.errors import TooLarge
@@ -187,16 +186,10 @@ def check_run(inside: int, available: int) -> None:
         )
 
 
-class MemoryOfJudge(Struct, frozen=True):
-    """Bytes that a judge of a whole call takes: with the reference alone, and with all further runs."""
-
-    of_reference: int
-    of_all_runs: int
-
-
-def memory_of_judge(count: int) -> MemoryOfJudge:
-    """For so many elements of arguments and results."""
-    return MemoryOfJudge(count * _HELD_TWICE * _WIDE_COPIES, count * _JUDGED)
+def bytes_to_judge(count: int, *, all_runs: bool) -> int:
+    """Bytes that a judge of a whole call takes with so many elements of arguments and results: with the reference
+    alone, or with all further runs."""
+    return count * (_JUDGED if all_runs else _HELD_TWICE * _WIDE_COPIES)
 
 
 def _gigabytes(count: int) -> str:

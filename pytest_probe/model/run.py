@@ -391,12 +391,9 @@ def side_listener(listener: Listener) -> Iterator[None]:
         _Sides.listener = before
 
 
-def on_device() -> AbstractContextManager[None]:
+class on_device:
     """The device under test runs in here."""
-    return _OnDevice()
 
-
-class _OnDevice:
     def __enter__(self) -> None:
         self._before = _Sides.current
         _set("device")

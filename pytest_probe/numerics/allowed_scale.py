@@ -18,9 +18,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.numerics.arrays import in_blocks
-from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, AnyArray, BoolArray, FloatFormat, float_format, widen
+from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, AnyArray, BoolArray, FloatFormat, alike, float_format, widen
 from pytest_probe.numerics.statistics import stable_order
-from pytest_probe.numerics.ulp import alike
 
 # The share of RMS(S). A convolution by FFT errs alike everywhere, also where the signal is empty and S is 0.
 RMS_SHARE = 0.5

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from pytest_probe.numerics import TOLERANCES
-from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, is_inexact, widen
-from pytest_probe.numerics.ulp import alike, ulp
+from pytest_probe.numerics.dtypes import AnyArray, alike, is_complex, is_floating, is_inexact, ulp, widen
 
 
 def contiguous(array: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What the tools of the field call small, close and a unit in the last place (ULP). Our own ULP is in ulp.py."""
+"""What the tools of the field call small, close and a unit in the last place (ULP). Our own ULP is in dtypes.py."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from pytest_probe.numerics.dtypes import AnyArray, Float64Array, is_complex, is_inexact, widen
-from pytest_probe.numerics.ulp import ulp_distance
+from pytest_probe.numerics.dtypes import AnyArray, Float64Array, is_complex, is_inexact, ulp_distance, widen
 
 # The range of the bins: below 2**-16 units a distance is zero, and from 2**63 on all are alike. Of numbers that are no
 # distances only 0 is zero.

@@ -19,11 +19,12 @@ from pytest_probe.numerics.dtypes import (
     BoolArray,
     Float64Array,
     FloatFormat,
+    alike,
     float_format,
+    nonfinite_distance,
     round_to_spacing,
     widen,
 )
-from pytest_probe.numerics.ulp import alike, nonfinite_distance
 
 # OpenBLAS starts threads, which wait in a spin loop, for dot products of more than 10,000 elements.
 _DOT = 8192

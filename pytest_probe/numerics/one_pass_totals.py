@@ -15,13 +15,13 @@ from pytest_probe.numerics.dtypes import (
     AnyArray,
     BoolArray,
     Float64Array,
+    alike,
     binades,
     float_format,
     is_complex,
     round_to_spacing,
 )
 from pytest_probe.numerics.metrics import Vectors, dot, exact_total
-from pytest_probe.numerics.ulp import alike
 
 # Elements: measured, with the rows of float64 in a core's cache and the cost of a NumPy call small against its work.
 BLOCK = 131072

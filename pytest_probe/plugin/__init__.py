@@ -234,7 +234,7 @@ def _configure(config: pytest.Config) -> None:
 
         config.pluginmanager.register(Guard.of(state), "probe-guard")
         if getattr(config.option, "xmlpath", None) and not (xdist.is_worker(config) or state.machines):
-            from pytest_probe.plugin.junit_file import JunitFile
+            from pytest_probe.plugin.junit import JunitFile
 
             config.pluginmanager.register(JunitFile(), "probe-junit-file")
         if "probe_says" in getattr(config, "workerinput", {}):

@@ -24,13 +24,13 @@ from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.run import Way
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.options import COLLECTIVES, RELATIONS, TWO_CALLS, imported
+from pytest_probe.plugin import junit
 from pytest_probe.plugin.item_verdict import ItemVerdict
 from pytest_probe.plugin.marker import Marked
 from pytest_probe.plugin.report_results import carry
 from pytest_probe.plugin.reproduce import saved_file, test_command
 from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.plugin.tensors import Request
-from pytest_probe.reports import junit
 
 RESULTS: pytest.StashKey[list[Result]] = pytest.StashKey()
 PACKAGE = Path(__file__).parent.parent

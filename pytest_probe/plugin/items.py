@@ -18,12 +18,12 @@ from pytest_probe.check import Case
 from pytest_probe.model.dump import Direction, Dump, Frame, Record
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import PASS_SELF, Verdict
+from pytest_probe.plugin import junit
 from pytest_probe.plugin.item_verdict import ItemVerdict
 from pytest_probe.plugin.report_results import carry
 from pytest_probe.plugin.reproduce import item_command, saved_file
 from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.records import library_frame, module_path, user_frame
-from pytest_probe.reports import junit
 from pytest_probe.reports.results_file import UNWRITTEN
 from pytest_probe.system.text import printable, printable_line
 from pytest_probe.user_errors import exception_line, first_line

@@ -22,6 +22,7 @@ from pytest_probe.plugin.collectors import DAMAGED
 from pytest_probe.plugin.feature import Summary
 from pytest_probe.plugin.grouped_failures import GroupedFailures
 from pytest_probe.plugin.identity import identity, of_devices
+from pytest_probe.plugin.junit import group_properties, other_properties
 from pytest_probe.plugin.report_results import OUTCOMES, carried
 from pytest_probe.plugin.reproduce import NOT_SAVED
 from pytest_probe.plugin.run_end import fail, unwritten
@@ -31,7 +32,6 @@ from pytest_probe.records import user_frame
 from pytest_probe.reports import terminal
 from pytest_probe.reports.answers import Answers
 from pytest_probe.reports.groups import NO_LINE, Line
-from pytest_probe.reports.junit import group_properties, other_properties
 from pytest_probe.reports.results_file import EarlierResults, ResultsWriter, digest, results_in
 from pytest_probe.reports.running_case import FOLDER, clear
 from pytest_probe.reports.selected import ITEMS, read_items, selected_in

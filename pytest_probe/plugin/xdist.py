@@ -23,10 +23,10 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.model.result import FUZZED, AnnouncedCall, FatalCall, PortableId, Result
 from pytest_probe.model.run import RECORDED
 from pytest_probe.model.verdict import Verdict
+from pytest_probe.plugin import junit
 from pytest_probe.plugin.report_results import carry
 from pytest_probe.plugin.reproduce import item_command
 from pytest_probe.plugin.session import ProcessSession
-from pytest_probe.reports import junit
 from pytest_probe.reports.running_case import (
     Deaths,
     Ending,

@@ -13,9 +13,8 @@ from pytest_probe.model.comparison import Comparison, Evidence, Standard
 from pytest_probe.model.run import BoundCall
 from pytest_probe.model.verdict import TABLE_METRIC, OutputVerdict
 from pytest_probe.numerics.allowed_scale import nearest_run
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, dtype_name, float_format, is_inexact, widen
-from pytest_probe.numerics.noise_limits import FAN_IN_CAP, FAN_IN_START
-from pytest_probe.numerics.ulp import ulp
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, dtype_name, float_format, is_inexact, ulp, widen
+from pytest_probe.numerics.noise_ratio import FAN_IN_CAP, FAN_IN_START
 from pytest_probe.standards import exact
 from pytest_probe.standards.classes.discrete import Discrete, OwnIntegers
 from pytest_probe.standards.classes.factorisation import Factorisation

@@ -20,9 +20,9 @@ from pytest_probe.numerics.dtypes import (
     is_floating,
     is_inexact,
     round_to,
+    ulp_distance,
     widen,
 )
-from pytest_probe.numerics.ulp import ulp_distance
 
 
 class Exact:

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from pytest_probe.cli import main
-from pytest_probe.features.gate.update import write
+from pytest_probe.features.gate.baseline import write
 from pytest_probe.settings import Settings, parse
 from tests.acceptance.conftest import DumpMaker
 from tests.features.gate.test_update import HEADER, cases

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_probe.check.engines import Engines, nothing_raised
-from pytest_probe.check.run_request import RunRequest
+from pytest_probe.check.engines import Engines, RunRequest, nothing_raised
 from pytest_probe.errors import SettingsError
 from pytest_probe.model.verdict import Diagnosis
 from pytest_probe.registry import Registry

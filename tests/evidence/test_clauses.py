@@ -19,7 +19,7 @@ from pytest_probe.check import comparisons, device_call, judging, perturbed, res
 from pytest_probe.check.perturbed import Draw
 from pytest_probe.frameworks.torch import rounding
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.numerics import allowed_scale, arrays, noise_limits
+from pytest_probe.numerics import allowed_scale, arrays, noise_ratio
 from pytest_probe.numerics.allowed_scale import Spread
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.standards.noise import stages, steps, summed_terms
@@ -270,7 +270,7 @@ CLAUSES = (
     Clause(
         "copies count once", "gelu of 2,048 copies of -3, 2,200 roundoffs too large as with AVX-512",
         lambda x: (F.gelu(x.double()) * (1 + 2200 * 2.0**-24)).float(), F.gelu, lambda: [torch.full((2048,), -3.0)],
-        ((noise_limits, "for_copies", lambda limits, expected: limits),), "pass", "error", api="Functional.gelu",
+        ((noise_ratio, "for_copies", lambda limits, expected: limits),), "pass", "error", api="Functional.gelu",
     ),
     Clause(
         "many runs where few leave an element", "float16 attention in 16-bit operations, another device",

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_probe.numerics.dtypes import numpy_dtype, round_to, widen
+from pytest_probe.numerics.dtypes import numpy_dtype, round_to, ulp_distance, widen
 from pytest_probe.numerics.metrics import describe, relative_rmse, rescaled, worst
-from pytest_probe.numerics.ulp import ulp_distance
 
 ZERO = {"max_abs": 0.0, "max_rel": 0.0, "max_ulp": 0.0, "mean_ulp": 0.0, "mismatch": 0.0, "nonfinite_mismatch": 0}
 INF = math.inf

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_probe.numerics.dtypes import float_format, numpy_dtype, round_to, widen
-from pytest_probe.numerics.ulp import ulp, ulp_distance
+from pytest_probe.numerics.dtypes import float_format, numpy_dtype, round_to, ulp, ulp_distance, widen
 
 FLOATS = [
     "float64",

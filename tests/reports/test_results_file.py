@@ -16,7 +16,7 @@ from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.features.html.collected import Collected
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import Element, Metric, Outcome, OutputVerdict, Verdict
-from pytest_probe.reports import junit
+from pytest_probe.plugin import junit
 from pytest_probe.reports.answers import Answers
 from pytest_probe.reports.case_metrics import metrics_of
 from pytest_probe.reports.results_file import (

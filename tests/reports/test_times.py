@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_probe.check.parts import parts_of_case, spending
-from pytest_probe.model.measurement import CaseMemory, CaseTime, TimeBeside
+from pytest_probe.model.measurement import CaseMemory, CaseTime, TimeBeside, parts_of_case, spending
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import OutputVerdict, Verdict
-from pytest_probe.reports import junit
+from pytest_probe.plugin import junit
 from pytest_probe.reports.tally import Slowest, TimeTally
 
 TIME = CaseTime(

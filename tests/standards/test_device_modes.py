@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from pytest_probe.check.judging import judge_with_modes
 from pytest_probe.model.comparison import Assumption, Comparison, Evidence
 from pytest_probe.model.device_modes import MODES
-from pytest_probe.numerics.dtypes import AnyArray, widen
-from pytest_probe.numerics.ulp import truncated
+from pytest_probe.numerics.dtypes import AnyArray, truncated, widen
 from pytest_probe.standards.auto import Auto
 from pytest_probe.standards.device_modes.allowed import emulations, short
 from pytest_probe.standards.device_modes.signature import fitted_factor, shares

@@ -8,10 +8,19 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_probe.numerics.conventions import float8_distance, powers
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array, FloatFormat, float_format, round_to, widen
+from pytest_probe.numerics.dtypes import (
+    AnyArray,
+    BoolArray,
+    Float64Array,
+    FloatFormat,
+    float_format,
+    nonfinite_distance,
+    round_to,
+    ulp_distance,
+    widen,
+)
 from pytest_probe.numerics.metrics import describe
 from pytest_probe.numerics.tool_metrics import Convention, Measures
-from pytest_probe.numerics.ulp import nonfinite_distance, ulp_distance
 
 
 def naive(actual: npt.ArrayLike, expected: npt.ArrayLike, convention: Convention) -> Measures:

@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from pytest_probe.check.both_sides import BothSides, Reference, reference_results, results
 from pytest_probe.check.large.cuts import Cut, Places
 from pytest_probe.check.large.scan import Looked, Open, Scan, Seen, StepsOf, distinct
-from pytest_probe.check.parts import spending
 from pytest_probe.check.reference_device import CHECKED, Change, check
 from pytest_probe.check.structure import (
     OutputPairs,
@@ -31,6 +30,7 @@ from pytest_probe.check.structure import (
 from pytest_probe.inputs.draws import RandomStreams
 from pytest_probe.model.device_arrays import lying
 from pytest_probe.model.dump import Direction
+from pytest_probe.model.measurement import spending
 from pytest_probe.model.run import Way
 from pytest_probe.model.verdict import Metric, OutputVerdict
 from pytest_probe.numerics.arrays import widened_dtype

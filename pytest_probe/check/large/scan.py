@@ -14,9 +14,8 @@ from pytest_probe.check.both_sides import BothSides
 from pytest_probe.check.large.cuts import Cut, Places
 from pytest_probe.model.device_arrays import DeviceArray, FirstPass
 from pytest_probe.model.verdict import Metric
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, round_to, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, round_to, ulp_distance, widen
 from pytest_probe.numerics.metrics import Description
-from pytest_probe.numerics.ulp import ulp_distance
 from pytest_probe.standards.noise.unsampled_suspects import UnsampledSuspects
 
 # Which elements of a piece, device's and reference's, the limits leave open.

@@ -31,15 +31,17 @@ from pytest_probe.numerics.dtypes import (
     AnyArray,
     BoolArray,
     Float64Array,
+    alike,
     float_format,
     is_floating,
     is_inexact,
     numpy_dtype,
     round_to,
+    ulp,
+    ulp_distance,
     widen,
 )
 from pytest_probe.numerics.statistics import has_distinct
-from pytest_probe.numerics.ulp import alike, ulp, ulp_distance
 from pytest_probe.registry import Registry
 from pytest_probe.standards import diagnosis
 from pytest_probe.standards.diagnosis.failed_output import (

@@ -16,8 +16,7 @@ from pytest_probe.features.asserts.failed import FailedAssert
 from pytest_probe.features.asserts.measured import FACTOR, one_ulp, tolerance
 from pytest_probe.model.verdict import Diagnosis
 from pytest_probe.numerics.arrays import contiguous
-from pytest_probe.numerics.dtypes import AnyArray, Float64Array, is_inexact, widen
-from pytest_probe.numerics.ulp import alike
+from pytest_probe.numerics.dtypes import AnyArray, Float64Array, alike, is_inexact, widen
 from pytest_probe.reports.terminal import count, element_lines, shape_text, wrap
 from pytest_probe.standards.diagnosis.failed_output import is_confined
 

@@ -6,8 +6,8 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,13 +19,12 @@ from msgspec.structs import replace
 
 from pytest_probe.check.cost import dealt
 from pytest_probe.errors import DumpError, ProbeError
-from pytest_probe.features.cluster.saved_files import SavedFiles
 from pytest_probe.features.cluster.shard import Message, Start, content_of
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.order import costs_of, sharing_runs
 from pytest_probe.plugin.report_results import carried
-from pytest_probe.plugin.reproduce import item_command
+from pytest_probe.plugin.reproduce import NOT_SAVED, item_command
 from pytest_probe.plugin.run_dumps import address
 from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.plugin.xdist import passed, result_of, say, workers_describe_devices
@@ -35,10 +34,52 @@ from pytest_probe.reports.selected import id_list
 from pytest_probe.reports.terminal import count
 from pytest_probe.settings import blamed
 from pytest_probe.system import archive
+from pytest_probe.system.files import temporary_path
 
 if TYPE_CHECKING:
     from pytest_probe.features.cluster.ray_pool import RayPool
     from pytest_probe.plugin.reporting import Reporting
+
+
+class SavedFiles:
+    """The files of the case that a shard runs. They have their names once the case has its result."""
+
+    def __init__(self) -> None:
+        self._arriving: dict[Path, Path] = {}
+        self._failure = ""
+
+    def add(self, path: Path, piece: bytes) -> None:
+        temporary = self._arriving.setdefault(path, temporary_path(path))
+        if not self._failure:
+            with self._noted(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with temporary.open("ab") as file:
+                    file.write(piece)
+
+    def save(self) -> str:
+        """Give the files their names. Says why not all have them, as `save` of a process that sees the folder."""
+        for path, temporary in self._arriving.items():
+            if not self._failure:
+                with self._noted(path):
+                    temporary.replace(path)
+        failure = self._failure
+        self.drop()
+        return failure
+
+    def drop(self) -> None:
+        """Remove the files of a case that has no result."""
+        for temporary in self._arriving.values():
+            with suppress(OSError):
+                temporary.unlink()
+        self._arriving, self._failure = {}, ""
+
+    @contextmanager
+    def _noted(self, path: Path) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._failure = f"{NOT_SAVED}{path} cannot be written ({error.strerror})"
+
 
 # So that no device waits long for others, and a lost one has not much to run again, each gets several shards, of so
 # many estimated milliseconds at least: a process takes seconds to start.

@@ -15,12 +15,21 @@ from msgspec import Struct
 from pytest_probe.features.collectives.orders import orders, reference
 from pytest_probe.model.collective import Reduction
 from pytest_probe.model.verdict import Element, Metric
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_floating, is_inexact, widen
-from pytest_probe.numerics.noise_limits import ELEMENTWISE_LARGEST, ELEMENTWISE_RMS, SMALL_SAMPLE
-from pytest_probe.numerics.ulp import alike, ulp, ulp_distance
+from pytest_probe.numerics.dtypes import (
+    AnyArray,
+    BoolArray,
+    alike,
+    float_format,
+    is_floating,
+    is_inexact,
+    ulp,
+    ulp_distance,
+    widen,
+)
+from pytest_probe.numerics.noise_ratio import ELEMENTWISE_LARGEST_LIMIT, ELEMENTWISE_RMS_LIMIT, SMALL_SAMPLE
 
 # The roundings of a sum are few, as those of an elementwise API are: its limits hold, in units of what orders explain.
-_LARGEST, _RMS = ELEMENTWISE_LARGEST, ELEMENTWISE_RMS
+_LARGEST, _RMS = ELEMENTWISE_LARGEST_LIMIT, ELEMENTWISE_RMS_LIMIT
 # Ranks from which on the largest error grows.
 _MANY = 16
 # The share of a rank's input in what is left: -1 where it is missing, 1 where it counts twice. Beyond the half of that

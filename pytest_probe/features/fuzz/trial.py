@@ -22,8 +22,7 @@ from pytest_probe.model.dump import Call, Direction, Dump, Record
 from pytest_probe.model.result import AnnouncedCall, FatalCall
 from pytest_probe.model.run import Arguments, Leaf, mapped
 from pytest_probe.model.verdict import OutputVerdict, Verdict
-from pytest_probe.numerics.dtypes import BoolArray, dtype_name, float_format, is_floating, widen
-from pytest_probe.numerics.ulp import ulp_distance
+from pytest_probe.numerics.dtypes import BoolArray, dtype_name, float_format, is_floating, ulp_distance, widen
 
 # What is required of the outputs of a drawn call, other than their numbers.
 _DEMANDS = Demands(dtype=True, strides=True, drawn=True)

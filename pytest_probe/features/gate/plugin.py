@@ -18,16 +18,19 @@ from pytest_probe.features.gate.baseline import (
     OPTION,
     UPDATE,
     Baseline,
+    BaselineWriteError,
     Comparable,
     Header,
     baseline_entry,
+    changes,
     check,
+    check_writable,
     comparable,
     differences,
     signature,
+    write,
 )
 from pytest_probe.features.gate.gate import SHORT, Gate, GateTally, table
-from pytest_probe.features.gate.update import BaselineWriteError, changes, check_writable, write
 from pytest_probe.model.baseline import WORSE, Compared, KeptCase
 from pytest_probe.model.case import Case
 from pytest_probe.model.result import PortableId, Result

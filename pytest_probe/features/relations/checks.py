@@ -19,8 +19,7 @@ from pytest_probe.features.relations.memory import Again, AllWritten, Guard
 from pytest_probe.features.relations.rows import BATCH, ORDER
 from pytest_probe.features.relations.table import AtRisk, Call, Found, Relation, Row, left_out, row
 from pytest_probe.model.verdict import RELATION, SEVERITY, Answer, Element, Metric, OutputVerdict
-from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
-from pytest_probe.numerics.ulp import ulp_distance
+from pytest_probe.numerics.dtypes import AnyArray, is_floating, ulp_distance, widen
 from pytest_probe.options import RELATION_NAMES
 from pytest_probe.standards.tables import classes_of
 from pytest_probe.system.decoding import decode

@@ -19,7 +19,7 @@ from pytest_probe.numerics.arrays import reference_array
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, numpy_dtype
 
 if TYPE_CHECKING:
-    from pytest_probe.check.run_request import ReferenceBy
+    from pytest_probe.check.engines import ReferenceBy
     from pytest_probe.frameworks.base import API, Framework, Widened
 
 Function = Callable[..., Any]

@@ -15,9 +15,17 @@ from pytest_probe.inputs.draws import RandomStreams
 from pytest_probe.model.run import Leaf
 from pytest_probe.model.verdict import Element, Metric, OutputVerdict
 from pytest_probe.numerics.allowed_scale import root_mean_square
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_complex, is_floating, is_inexact, widen
+from pytest_probe.numerics.dtypes import (
+    AnyArray,
+    BoolArray,
+    float_format,
+    is_complex,
+    is_floating,
+    is_inexact,
+    ulp,
+    widen,
+)
 from pytest_probe.numerics.statistics import stable_order
-from pytest_probe.numerics.ulp import ulp
 from pytest_probe.options import SELF
 from pytest_probe.standards.noise.stages import FLOOR_OF_UNMOVED
 from pytest_probe.standards.tables import classes_of, details

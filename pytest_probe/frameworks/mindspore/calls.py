@@ -23,7 +23,7 @@ from pytest_probe.frameworks.mindspore.arrays import (
     to_array,
     to_tensor,
 )
-from pytest_probe.frameworks.python.calls import Binder, BoundTensors, PythonCalls, Results
+from pytest_probe.frameworks.python.calls import BoundTensors, PythonCalls, Results
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, SizeSpec
 from pytest_probe.model.run import Array, Device, Layout, Leaf, MeasuredCall, Run, Wanted, Way, map_tree
 from pytest_probe.numerics.arrays import same_bytes
@@ -40,21 +40,11 @@ def _layouts(device: Device | None) -> Callable[[Any], Layout]:
 class MindSporeBound(BoundTensors):
     """With the values that the tensors had, since not every kernel that writes to a tensor says so."""
 
-    arrays: Mapping[str, np.ndarray]
-
-
-class MindSporeBinder(Binder):
-    def __init__(self, way: Way, wanted: Wanted | None) -> None:
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None) -> None:
         if way.autocast:
             raise Unsupported("MindSpore has no autocast of a single call", "no autocast")
-        super().__init__(way, wanted)
-        self._arrays: dict[str, np.ndarray] = {}
-
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> MindSporeBound:
-        made = super().bind(args, kwargs)
-        return MindSporeBound(
-            made.args, made.kwargs, made.tensors, made.leaves, made.way, made.steps, made.versions, self._arrays
-        )
+        self.arrays: dict[str, np.ndarray] = {}
+        super().__init__(args, kwargs, way, wanted)
 
     @staticmethod
     def version(tensor: Tensor) -> int:
@@ -72,7 +62,7 @@ class MindSporeBinder(Binder):
     def tensor(self, leaf: Leaf, name: str) -> Tensor:
         # Strides stay behind: MindSpore makes tensors in order.
         tensor = to_tensor(leaf.array)
-        self._arrays[name] = leaf.array
+        self.arrays[name] = leaf.array
         if name in self.wanted.names:
             self.leaves[name] = tensor
         return tensor
@@ -84,7 +74,7 @@ class MindSporeCalls(PythonCalls):
 
     title = "MindSpore"
     results = Results(mindspore.Tensor, (), (mindspore.Type,), _layouts)
-    binder = MindSporeBinder
+    bound = MindSporeBound
     memory_errors = memory_errors
     array = staticmethod(to_array)
 

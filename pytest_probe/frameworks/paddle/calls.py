@@ -24,7 +24,7 @@ from pytest_probe.frameworks.paddle.arrays import (
 from pytest_probe.frameworks.paddle.devices import memory_errors
 from pytest_probe.frameworks.paddle.rounding import rounding
 from pytest_probe.frameworks.paddle.state import OfUser
-from pytest_probe.frameworks.python.calls import Binder, BoundTensors, PythonCalls, Results
+from pytest_probe.frameworks.python.calls import BoundTensors, PythonCalls, Results
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, SizeSpec
 from pytest_probe.model.run import Array, Device, Layout, Leaf, Wanted, Way
 from pytest_probe.numerics.arrays import layout
@@ -42,16 +42,16 @@ def _layouts(device: Device | None) -> Callable[[Any], Layout]:
 _AS_TEXT = ("kwargs.weight_dtype", "kwargs.compute_dtype")
 
 
-class PaddleBinder(Binder):
+class PaddleBound(BoundTensors):
     """Raises NotImplementedError for a way that needs to see more of a call than its operators in float64, which is all
     that Paddle shows."""
 
-    def __init__(self, way: Way, wanted: Wanted | None) -> None:
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None) -> None:
         steps = way.steps
         shown = steps is None or (steps.fine and not steps.own and steps.dtype == "float32")
         if way.mode is not None or way.jitter is not None or not shown:
             raise NotImplementedError("Paddle does not show the steps inside its kernels")
-        super().__init__(way, wanted)
+        super().__init__(args, kwargs, way, wanted)
 
     @staticmethod
     def version(tensor: Tensor) -> int:
@@ -109,7 +109,7 @@ class PaddleCalls(PythonCalls):
 
     title = "Paddle"
     results = Results(paddle.Tensor, SIZES, (paddle.dtype,), _layouts)
-    binder = PaddleBinder
+    bound = PaddleBound
     memory_errors = memory_errors
     array = staticmethod(to_array)
 

@@ -142,9 +142,7 @@ class PaddleFramework(PaddleCalls, PythonFramework):
         return False
 
     def emulating(self, name: str) -> Device:
-        if self.device(name).name != "cpu":
-            raise SettingsError("--probe-emulate", name, "Paddle has 16-bit kernels there: leave the option out")
-        return EmulatedDevice()
+        return EmulatedDevice() if self.device(name).name == "cpu" else super().emulating(name)
 
     def bytes_inside(
         self,

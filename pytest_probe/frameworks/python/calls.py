@@ -1,6 +1,7 @@
 """One call, forward and backward, from arrays to arrays, in any framework with a Python API.
 
-`Results` reads what a call returned, `Binder` makes its arguments, and `PythonCalls` runs it, once or repeatedly."""
+`Results` reads what a call returned, `BoundTensors` makes its arguments, and `PythonCalls` runs it, once or repeatedly.
+"""
 
 from __future__ import annotations
 
@@ -97,35 +98,20 @@ class Results(Struct, frozen=True):
         return f"{{{', '.join(f'{key}: {self._structure(item)}' for key, item in sorted(inside.items(), key=str))}}}"
 
 
-class BoundTensors(Struct):
+class BoundTensors(ABC):
     """Arguments as a framework takes them for one way of running; by name the tensors among them, the ones that
     get gradients, and how often each had been written to. steps is the mode that rounds the steps of the call."""
 
-    args: list[Any]
-    kwargs: dict[str, Any]
-    tensors: dict[str, Any]
-    leaves: dict[str, Any]
-    way: Way
-    steps: Any
-    versions: dict[str, int]
-
-
-class Binder(ABC):
-    """Turns an argument tree into what a framework takes, for one way of running."""
-
-    def __init__(self, way: Way, wanted: Wanted | None) -> None:
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None) -> None:
         self.way = way
         self.wanted = wanted or Wanted()
         self.tensors: dict[str, Any] = {}
         self.leaves: dict[str, Any] = {}
-
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundTensors:
-        bound_args: list[Any] = map_tree(list(args), "input", self._leaf)
-        bound_kwargs: dict[str, Any] = map_tree(kwargs, "kwargs", self._leaf)
-        steps = self.steps()
+        self.args: list[Any] = map_tree(list(args), "input", self._leaf)
+        self.kwargs: dict[str, Any] = map_tree(kwargs, "kwargs", self._leaf)
+        self.steps = self.rounding()
         # What a call writes to has another version afterwards.
-        versions = {name: self.version(tensor) for name, tensor in self.tensors.items()}
-        return BoundTensors(bound_args, bound_kwargs, self.tensors, self.leaves, self.way, steps, versions)
+        self.versions = {name: self.version(tensor) for name, tensor in self.tensors.items()}
 
     def _leaf(self, value: Any, name: str) -> Any:
         if isinstance(value, Leaf):
@@ -146,7 +132,7 @@ class Binder(ABC):
     def version(tensor: Any) -> int:
         """How often the tensor was written to."""
 
-    def steps(self) -> Any:
+    def rounding(self) -> Any:
         """The mode that rounds the steps of the call; None for no such mode."""
         return None
 
@@ -157,7 +143,7 @@ class PythonCalls(ABC):
 
     title: ClassVar[str]
     results: ClassVar[Results]
-    binder: ClassVar[type[Binder]]
+    bound: ClassVar[type[BoundTensors]]
     memory_errors: ClassVar[MemoryErrors]
 
     @on_reference
@@ -184,7 +170,7 @@ class PythonCalls(ABC):
         self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None = None
     ) -> BoundTensors:
         with self.memory_errors:
-            return self.binder(way, wanted).bind(args, kwargs)
+            return self.bound(args, kwargs, way, wanted)
 
     def left(self, bound: Bound, result: Any) -> Run:
         assert isinstance(bound, BoundTensors)
@@ -192,7 +178,7 @@ class PythonCalls(ABC):
         get = partial(self._brought, self.fetch(bound.way))
         owners = {id(tensor): name for name, tensor in bound.tensors.items()}
         tensors = {name: value for name, value in outputs.items() if isinstance(value, self.results.tensor)}
-        version, before = self.binder.version, bound.versions
+        version, before = bound.version, bound.versions
         left = self.lying(bound.way, get)
         values = {
             name: left(value) if name in tensors else self.results.plain(value) for name, value in outputs.items()

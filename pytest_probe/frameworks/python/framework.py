@@ -4,7 +4,6 @@ settings of a process that change what a call computes.
 
 from __future__ import annotations
 
-import re
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +15,9 @@ from msgspec import Struct
 from pytest_probe.errors import SettingsError, Unsupported
 from pytest_probe.frameworks.base import Framework, Widened, Widening
 from pytest_probe.frameworks.python.calls import PythonCalls
-from pytest_probe.model.run import State
+from pytest_probe.model.run import Device, State
 from pytest_probe.system.text import suggestion
-from pytest_probe.user_errors import first_line, message_of
-
-# What kernels say of how a tensor must lie; of a misaligned address the hardware speaks, after a kernel went wrong.
-_OF_LAYOUT = re.compile(r"(?<!mis)align|\bstride|contiguous|memory.format|\blayout|storage.offset", re.IGNORECASE)
+from pytest_probe.user_errors import first_line
 
 # What a setting belongs to: to how a run is made, and so never to the user; to the call, of which a dump has it; to
 # the process, so that a device under test has it as the user does.
@@ -185,11 +181,11 @@ class PythonFramework(PythonCalls, Framework):
         count = 1 if name == "cpu" or ":" in name else self.count(name)
         return tuple(f"{name}:{number}" for number in range(count)) if count > 1 else (name,)
 
+    def emulating(self, name: str) -> Device:
+        raise SettingsError("--probe-emulate", name, f"{self.title} has 16-bit kernels there: leave the option out")
+
     def composing(self, kind: str, dtype: str) -> Any:
         raise NotImplementedError(f"no autocast of {kind} is known")
-
-    def refuses_layout(self, error: BaseException) -> bool:
-        return _OF_LAYOUT.search(message_of(error)) is not None
 
     def writes_to(self, target: Any, tensor: Any) -> Any:
         if target.shape != tensor.shape:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pytest_probe.frameworks.python.calls import Binder, PythonCalls, Results
+from pytest_probe.frameworks.python.calls import BoundTensors, PythonCalls, Results
 from pytest_probe.frameworks.torch.arrays import (
     TORCH_COMPLEX,
     copied,
@@ -104,14 +104,14 @@ def place(device: Device) -> torch.device:
         return torch.device("cpu")
 
 
-class TorchBinder(Binder):
+class TorchBound(BoundTensors):
     tensors: dict[str, torch.Tensor]
 
     @staticmethod
     def version(tensor: torch.Tensor) -> int:
         return tensor._version
 
-    def steps(self) -> StepsMode | KernelsMode | None:
+    def rounding(self) -> StepsMode | KernelsMode | None:
         steps = self.way.steps
         if steps is None:
             return None
@@ -188,7 +188,7 @@ class TorchCalls(PythonCalls):
     results = Results(
         torch.Tensor, (torch.Size,), (torch.dtype, torch.device, torch.layout, torch.memory_format), _layouts
     )
-    binder = TorchBinder
+    bound = TorchBound
     memory_errors = memory_errors
     array = staticmethod(to_array)
     backward = staticmethod(backward)

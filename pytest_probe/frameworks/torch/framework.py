@@ -12,7 +12,6 @@ import numpy as np
 import torch
 import torch.overrides
 
-from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import API, Framework
 from pytest_probe.frameworks.python.framework import PythonDevice, PythonFramework
 from pytest_probe.frameworks.torch import (
@@ -271,9 +270,6 @@ class TorchFramework(TorchCalls, PythonFramework):
         except (AttributeError, NotImplementedError):
             return False
         return False
-
-    def emulating(self, name: str) -> TorchDevice:
-        raise SettingsError("--probe-emulate", name, "torch has 16-bit kernels there: leave the option out")
 
     def completions(self, api: API, args: Sequence[Argument], dtype: str | None) -> Iterable[tuple[str, Any]]:
         return completions(api.lookup(), canonical(api.path), args, dtype)

@@ -28,7 +28,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves
 
 from pytest_probe.frameworks.torch.arrays import to_tensor, widened
-from pytest_probe.frameworks.torch.calls import CALLS, TorchBinder
+from pytest_probe.frameworks.torch.calls import CALLS, TorchBound
 from pytest_probe.frameworks.torch.kernels import DispatchMode, KernelsBy
 from pytest_probe.model.dump import SizeSpec, leaves
 from pytest_probe.model.run import Array, Leaf, Way
@@ -71,7 +71,7 @@ def bytes_inside(
         return 0
     way = replace(way, place="cpu")
     with _quiet(), CALLS.surroundings(way, grad=False), _fake():
-        bound = _FakeBinder(way, None).bind(args, kwargs)
+        bound = _FakeBound(args, kwargs, way, None)
         held = _Held()
         try:
             with held:
@@ -166,7 +166,7 @@ def _broadcast(shapes: Sequence[tuple[int, ...]]) -> float:
         return 0.0  # it will raise
 
 
-class _FakeBinder(TorchBinder):
+class _FakeBound(TorchBound):
     """Arguments as fake tensors; a single number keeps its value, since it may be a size."""
 
     def tensor(self, leaf: Leaf, name: str) -> torch.Tensor:

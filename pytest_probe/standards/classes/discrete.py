@@ -14,8 +14,7 @@ import numpy as np
 from pytest_probe.model.comparison import Choice, Comparison
 from pytest_probe.model.verdict import Outcome, OutputVerdict
 from pytest_probe.numerics import metrics
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_floating, widen
-from pytest_probe.numerics.ulp import ulp
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_floating, ulp, widen
 from pytest_probe.standards.classes.selected_indices import along_one_rank, occurs_twice
 from pytest_probe.standards.exact import Exact, correctly_rounded, elements, identical
 from pytest_probe.standards.noise.explanation import OWN_KERNEL, whose_result

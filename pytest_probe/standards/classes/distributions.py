@@ -21,8 +21,7 @@ import numpy as np
 from msgspec import Struct
 
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
-from pytest_probe.numerics.ulp import ulp
+from pytest_probe.numerics.dtypes import AnyArray, is_floating, ulp, widen
 from pytest_probe.standards.tables import details
 
 # Chances below this are no chance: one false alarm in 10^9 outputs.

@@ -16,8 +16,7 @@ from pytest_probe.errors import Unsupported
 from pytest_probe.model.comparison import Comparison, Standard
 from pytest_probe.model.device_modes import Behaviour
 from pytest_probe.model.verdict import TABLE_METRIC, OutputVerdict
-from pytest_probe.numerics.dtypes import round_to, widen
-from pytest_probe.numerics.ulp import truncated
+from pytest_probe.numerics.dtypes import round_to, truncated, widen
 from pytest_probe.standards.device_modes.flushing import of_flushing
 from pytest_probe.standards.device_modes.rounded_operands import of_rounded_operands
 from pytest_probe.standards.device_modes.sampled_rounding import SampledEvidence, of_sampled_rounding

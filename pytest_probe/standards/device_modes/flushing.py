@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Assumption, Comparison, Evidence, RunKind
 from pytest_probe.model.device_modes import Behaviour
-from pytest_probe.numerics import allowed_scale, noise_limits
+from pytest_probe.numerics import allowed_scale, noise_ratio
 from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, AnyArray, is_floating, widen
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
@@ -62,7 +62,7 @@ class _FlushedEvidence(Evidence, Struct, frozen=True):
         # A sum loses terms below the smallest normal number on its way, though neither operands nor results tell. The
         # largest error that passes is that of all terms.
         terms = summed_terms(self.comparison).count
-        lost = SMALLEST_FLOAT32 * min(1.0, terms / noise_limits.LARGEST) if terms > 1 else 0.0
+        lost = SMALLEST_FLOAT32 * min(1.0, terms / noise_ratio.LARGEST_LIMIT) if terms > 1 else 0.0
         return [*made, self.expected + lost]
 
     def cpu_result(self) -> AnyArray | None:

@@ -9,10 +9,9 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Assumption, Comparison
 from pytest_probe.model.device_modes import CUT_SUMS, Behaviour, Cut, Mode
-from pytest_probe.numerics import noise_limits
-from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
-from pytest_probe.numerics.noise_limits import Limits
-from pytest_probe.numerics.ulp import ulp
+from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics.dtypes import AnyArray, round_to, ulp, widen
+from pytest_probe.numerics.noise_ratio import Limits
 from pytest_probe.standards.device_modes.sampled_rounding import samples_of, with_samples
 from pytest_probe.standards.device_modes.signature import SAMPLES, fitted_factor, parts, relative_size, shares
 from pytest_probe.standards.noise.explanation import Stage
@@ -99,11 +98,11 @@ def _nearer(comparison: Comparison, stage: Stage, *, tiled: bool) -> Comparison:
     and of all: little next to a mode's rounding, but where many terms of one sign are summed."""
     limits = stage.limits
     if not tiled and may_use_winograd(comparison):
-        limits = Limits(limits.largest / noise_limits.WINOGRAD_LARGEST, limits.rms / noise_limits.WINOGRAD_RMS)
+        limits = Limits(limits.largest / noise_ratio.WINOGRAD_LARGEST, limits.rms / noise_ratio.WINOGRAD_RMS)
     with np.errstate(invalid="ignore", over="ignore"):
         error = widen(comparison.actual) - comparison.expected
         scale = scale_of(comparison, stage.spread)
-        granted = scale * noise_limits.cap(np.abs(error) / scale, limits)
+        granted = scale * noise_ratio.cap(np.abs(error) / scale, limits)
         rest = error * np.maximum(0.0, 1 - granted / np.maximum(np.abs(error), granted))
         actual = round_to(comparison.expected + rest, comparison.actual.dtype)
     return replace(comparison, actual=np.where(np.isfinite(rest), actual, comparison.actual))

@@ -10,9 +10,8 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Assumption, Comparison, Evidence, RunKind
 from pytest_probe.model.device_modes import Behaviour, Mode
-from pytest_probe.numerics import allowed_scale, noise_limits
-from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
-from pytest_probe.numerics.ulp import ulp
+from pytest_probe.numerics import allowed_scale, noise_ratio
+from pytest_probe.numerics.dtypes import AnyArray, round_to, ulp, widen
 from pytest_probe.standards.device_modes.signature import MOST_LOST, fitted_factor, share
 from pytest_probe.standards.exact import correctly_rounded
 
@@ -76,9 +75,7 @@ def samples_of(comparison: Comparison, modes: Sequence[Mode], first: int = 0) ->
 
 def with_samples(comparison: Comparison, samples: list[AnyArray], *, signed: bool = False) -> Comparison:
     # Both limits shrink by what brings that of the RMS to _SAMPLED_RMS, but where errors must have a signature.
-    close = (
-        1.0 if signed else _SAMPLED_RMS / (noise_limits.ELEMENTWISE_RMS if comparison.elementwise else noise_limits.RMS)
-    )
+    close = 1.0 if signed else _SAMPLED_RMS / noise_ratio.usual_limits(comparison.elementwise).rms
     allowance = replace(comparison.allowance, factor=comparison.allowance.factor * close, emulated=True)
     evidence = SampledEvidence(comparison.evidence, list(samples), signed)
     return replace(comparison, evidence=evidence, allowance=allowance)

@@ -22,10 +22,10 @@ from pytest_probe.numerics.dtypes import (
     is_complex,
     is_floating,
     is_inexact,
+    ulp,
     widen,
 )
 from pytest_probe.numerics.statistics import has_distinct
-from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.exact import correctly_rounded, identical
 from pytest_probe.standards.noise import stages
 from pytest_probe.standards.noise.standard import decided

@@ -13,9 +13,17 @@ from msgspec.structs import replace
 from pytest_probe.model.comparison import Assumption, Comparison
 from pytest_probe.model.device_modes import Behaviour, Cut, Mode
 from pytest_probe.numerics import allowed_scale, regions
-from pytest_probe.numerics.dtypes import AnyArray, Float64Array, float_format, numpy_dtype, round_to, widen
+from pytest_probe.numerics.dtypes import (
+    AnyArray,
+    Float64Array,
+    float_format,
+    numpy_dtype,
+    round_to,
+    truncated,
+    ulp,
+    widen,
+)
 from pytest_probe.numerics.statistics import has_distinct
-from pytest_probe.numerics.ulp import truncated, ulp
 from pytest_probe.standards.device_modes.allowed import emulations, judge_emulated, metrics_text
 from pytest_probe.standards.device_modes.rounded_operands import is_as_large
 from pytest_probe.standards.device_modes.sampled_rounding import SampledEvidence

@@ -12,12 +12,10 @@ import numpy as np
 from msgspec import Struct
 
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.numerics import noise_limits, noise_ratio
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, widen
+from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, ulp, widen
 from pytest_probe.numerics.float32_sums import Order
-from pytest_probe.numerics.noise_limits import Limits
-from pytest_probe.numerics.noise_ratio import Noise
-from pytest_probe.numerics.ulp import ulp
+from pytest_probe.numerics.noise_ratio import Limits, Noise
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
 # Orders of kernels that the framework has for the CPU: they count where such a kernel errs alike.
@@ -28,7 +26,7 @@ SHARE = 0.1
 # Sums of fewer terms stay within the limits.
 LEAST = 16
 # Noise scales that a kernel of the CPU errs by before it is asked how it adds: other rounding stays below.
-DRIFT = noise_limits.RMS
+DRIFT = noise_ratio.RMS_LIMIT
 
 
 class Added(Struct, frozen=True):
@@ -100,7 +98,7 @@ def lost_on_cpu(comparison: Comparison, scale: AnyArray) -> AnyArray:
 
 
 def _is_long_sum(comparison: Comparison) -> bool:
-    return _may_be_sum(comparison) and summed_terms(comparison).count > noise_limits.FAN_IN_START
+    return _may_be_sum(comparison) and summed_terms(comparison).count > noise_ratio.FAN_IN_START
 
 
 def _may_be_sum(comparison: Comparison) -> bool:

@@ -17,11 +17,10 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import GRANTED, UNDECIDED, Detects, OutputVerdict
-from pytest_probe.numerics import allowed_scale, noise_limits
+from pytest_probe.numerics import allowed_scale, noise_ratio
 from pytest_probe.numerics.allowed_scale import Spread, root_mean_square
-from pytest_probe.numerics.dtypes import AnyArray, FloatFormat, float_format, widen
+from pytest_probe.numerics.dtypes import AnyArray, FloatFormat, float_format, ulp, widen
 from pytest_probe.numerics.metrics import dot
-from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.exact import row_of
 from pytest_probe.standards.noise import stages
 from pytest_probe.standards.noise.explanation import SINGLE, Stage
@@ -86,7 +85,7 @@ def _granted(
     if narrow and stage.source == BETWEEN_STEPS and size is not None:
         return largest, limit, max(size, least), True
     if narrow and comparison.case.on_cpu and stages.rounds_inside(comparison):
-        usual = noise_limits.ELEMENTWISE_RMS if comparison.elementwise else noise_limits.RMS
+        usual = noise_ratio.usual_limits(comparison.elementwise).rms
         return (
             min(largest, INSIDE_LIMITS.largest),
             limit * INSIDE_LIMITS.rms / usual,

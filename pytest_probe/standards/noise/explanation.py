@@ -14,10 +14,17 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import Outcome
 from pytest_probe.numerics.allowed_scale import Spread
 from pytest_probe.numerics.arrays import same_bytes
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_floating, is_inexact, round_to, widen
-from pytest_probe.numerics.noise_limits import Limits
-from pytest_probe.numerics.noise_ratio import Noise
-from pytest_probe.numerics.ulp import truncated
+from pytest_probe.numerics.dtypes import (
+    AnyArray,
+    BoolArray,
+    float_format,
+    is_floating,
+    is_inexact,
+    round_to,
+    truncated,
+    widen,
+)
+from pytest_probe.numerics.noise_ratio import Limits, Noise
 
 # The end of the reason where a kernel of the framework's own may round inside, and what follows it.
 OWN_KERNEL = "own 16-bit kernel here, which rounds inside"

@@ -19,14 +19,15 @@ from pytest_probe.numerics.arrays import same_bytes
 from pytest_probe.numerics.dtypes import (
     AnyArray,
     BoolArray,
+    alike,
     float_format,
     is_complex,
     is_floating,
     round_to,
+    ulp,
     widen,
 )
-from pytest_probe.numerics.ulp import alike, ulp
-from pytest_probe.standards.noise import bias, stages
+from pytest_probe.standards.noise import hidden_faults, stages
 from pytest_probe.standards.noise.added_in_order import added_in_order
 from pytest_probe.standards.noise.explanation import (
     STAGES,
@@ -106,7 +107,7 @@ def own_kernel(output: Examined) -> Explained | None:
         comparison = replace(comparison, actual=np.where(lost, rounded, actual))
     runs = comparison.evidence.perturbed(STAGES[-1]) + comparison.evidence.float32_steps(STAGES[-1])
     stage = stages.inside_kernel(comparison, runs, output.limits)
-    explained = stage.within_limits and bias.bias(comparison, stage) is None
+    explained = stage.within_limits and hidden_faults.bias(comparison, stage) is None
     explained |= rounds_each_sum(comparison) and _within_sums(comparison)
     if not explained and "narrow_unbounded" not in comparison.classes:
         return None

@@ -19,12 +19,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.numerics import allowed_scale, noise_limits, noise_ratio
+from pytest_probe.numerics import allowed_scale, noise_ratio
 from pytest_probe.numerics.dtypes import round_to, widen
-from pytest_probe.numerics.noise_limits import Limits
-from pytest_probe.numerics.noise_ratio import Noise
+from pytest_probe.numerics.noise_ratio import Limits, Noise
 from pytest_probe.standards.noise import stages, steps
-from pytest_probe.standards.noise.edges import unstable
 from pytest_probe.standards.noise.explanation import (
     STAGES,
     Examined,
@@ -36,6 +34,7 @@ from pytest_probe.standards.noise.explanation import (
     may_round_between,
     on_cpu,
 )
+from pytest_probe.standards.noise.hidden_faults import unstable
 from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS
 from pytest_probe.standards.noise.summed_terms import repeats
 
@@ -142,7 +141,7 @@ def among_themselves(output: Examined) -> Explained | None:
     steps = next(stage for stage in reversed(output.stages) if stage.source == stages.STEPS_SOURCE)
     wider = own.joined(steps.spread)
     among_runs = LIMITS_AMONG_FLOAT32_RUNS
-    rms = min(limits.rms, among_runs.rms * (limits.rms / noise_limits.RMS))
+    rms = min(limits.rms, among_runs.rms * (limits.rms / noise_ratio.RMS_LIMIT))
     tight = Limits(min(limits.largest, among_runs.largest), rms)
     stage = stages.measured_stage(comparison, wider, tight, STAGES[-1], AMONG_THEMSELVES)
     return _if_within(output, stage)

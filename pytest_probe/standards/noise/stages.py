@@ -8,11 +8,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.numerics import allowed_scale, noise_limits, noise_ratio
+from pytest_probe.numerics import allowed_scale, noise_ratio
 from pytest_probe.numerics.allowed_scale import Spread
 from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, WIDE_DTYPES, AnyArray, widen
-from pytest_probe.numerics.noise_limits import Limits
-from pytest_probe.numerics.noise_ratio import Noise
+from pytest_probe.numerics.noise_ratio import Limits, Noise
 from pytest_probe.numerics.statistics import design_effect
 from pytest_probe.standards.noise import added_in_order
 from pytest_probe.standards.noise.explanation import STAGES, Stage, may_choose
@@ -107,7 +106,7 @@ def _for_correlated(comparison: Comparison, stage: Stage) -> Stage:
         return stage
     kinds = evidence.perturbed(STAGES[-1]), evidence.float32_steps(STAGES[-1])
     effect = max(design_effect(runs, comparison.expected) for runs in kinds)
-    return replace(stage, limits=noise_limits.for_correlated(limits, noise.count, noise.count / effect))
+    return replace(stage, limits=noise_ratio.for_correlated(limits, noise.count, noise.count / effect))
 
 
 def by_steps(comparison: Comparison, k: int) -> Stage:
@@ -134,7 +133,7 @@ def not_vanished(comparison: Comparison, exact: list[AnyArray], runs: list[AnyAr
     spread = run_spread(comparison, exact)
     if spread is None:
         return runs
-    lost = np.abs(comparison.expected) > noise_limits.LARGEST * spread.size
+    lost = np.abs(comparison.expected) > noise_ratio.LARGEST_LIMIT * spread.size
     kept = np.isnan(comparison.expected) & ~spread.disagree
     kept |= added_in_order.drifted(comparison, runs, scale_of(comparison, spread))
     return [np.where(((run == 0) & lost) | kept, comparison.expected, run) for run in runs]
@@ -159,7 +158,7 @@ def between_steps(comparison: Comparison, runs: list[AnyArray]) -> Stage:
     # Sampled rounding has a direction: against R a healthy kernel would be off by all of it.
     center = nearest_sample(comparison, [comparison.expected, *sampled]) if sampled else comparison.expected
     measured = noise_of(replace(comparison, expected=center), spread)
-    by_chance = STEPS.rms * noise_limits.by_chance(measured.count)
+    by_chance = STEPS.rms * noise_ratio.by_chance(measured.count)
     # The largest ratio goes with the RMS ratio of all elements but the worst.
     squares = max(measured.rms**2 * measured.count - measured.largest**2, 0.0)
     others = math.sqrt(squares / max(measured.count - 1, 1))
@@ -174,7 +173,7 @@ def inside_kernel(comparison: Comparison, runs: list[AnyArray], limits: Limits) 
     sampled = evidence.narrow_steps(STAGES[-1]) + evidence.narrow_steps_inside(STAGES[-1])
     moved = runs + sampled + evidence.perturbed_narrow(STAGES[-1])
     spread = pooled_spread(comparison, run_spread(comparison, moved))
-    growth = limits.rms / (noise_limits.ELEMENTWISE_RMS if comparison.elementwise else noise_limits.RMS)
+    growth = limits.rms / noise_ratio.usual_limits(comparison.elementwise).rms
     close = Limits(min(limits.largest, INSIDE_LIMITS.largest), INSIDE_LIMITS.rms * growth)
     return Stage(noise_of(comparison, spread), close, STAGES[-1], BETWEEN_STEPS, spread, comparison.expected)
 
@@ -232,7 +231,7 @@ def limited(comparison: Comparison, stage: Stage, limits: Limits) -> Stage:
     """The stage with these limits."""
     noise = stage.noise
     if comparison.elementwise and noise.largest <= limits.largest and noise.rms > limits.rms:
-        limits = noise_limits.for_copies(limits, comparison.expected)
+        limits = noise_ratio.for_copies(limits, comparison.expected)
     return replace(stage, limits=limits)
 
 
@@ -266,7 +265,7 @@ def pooled_spread(comparison: Comparison, spread: Spread | None, *, by_results: 
 def limits_of(comparison: Comparison, *, equal_terms: bool = False) -> Limits:
     # The reference of float64 is computed in float64 as well, and errs as much as the device.
     wide = 2.0 if comparison.precision in WIDE_DTYPES else 1.0
-    return noise_limits.limits_for(
+    return noise_ratio.limits_for(
         elementwise=comparison.elementwise,
         fan_in=summed_terms(comparison).count,
         equal_terms=equal_terms,

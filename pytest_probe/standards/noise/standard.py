@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import Basis, Metric, OutputVerdict
-from pytest_probe.numerics import metrics, noise_limits
+from pytest_probe.numerics import metrics, noise_ratio
 from pytest_probe.numerics.dtypes import dtype_name
 from pytest_probe.numerics.error_plots import histogram
 from pytest_probe.standards.exact import Exact, elements
-from pytest_probe.standards.noise import bias, edges, scales, stages
+from pytest_probe.standards.noise import hidden_faults, scales, stages
 from pytest_probe.standards.noise.detects import detects_of, with_grant
 from pytest_probe.standards.noise.explanation import Examined, Ruling, Stage, first
 from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, EQUAL_TERMS
@@ -77,9 +77,9 @@ def _by_rounding(output: Examined) -> Ruling:
         output.trouble, output.trouble_words = "unstable", stage.reason
     elif not stage.within_limits:
         output.trouble, output.trouble_words = "above", stage.reason
-    elif biased := bias.bias_beside_steps(output.comparison, stage):
+    elif biased := hidden_faults.bias_beside_steps(output.comparison, stage):
         output.trouble, output.trouble_words = "biased", biased
-    elif edge := edges.crossed(output.comparison, stage) or edges.unbalanced(output.comparison, stage):
+    elif edge := hidden_faults.crossed(output.comparison, stage) or hidden_faults.unbalanced(output.comparison, stage):
         output.trouble, output.trouble_words = "edge", edge
     elif 2 * (judged := (size := stage.noise.ratios.size) - stage.noise.undecided) < size:
         words = f"{judged:,} of {size:,} elements could be judged; perturbed runs overflow in the others"
@@ -139,7 +139,7 @@ def _verdict(ruling: Ruling, measured: Mapping[str, Metric]) -> OutputVerdict:
     if noise.undecided:
         found["undecided"] = noise.undecided
     terms = summed_terms(comparison)
-    if terms.count > noise_limits.FAN_IN_START:
+    if terms.count > noise_ratio.FAN_IN_START:
         found["fan_in"] = terms.count
         if terms.assumed:
             found["fan_in_assumed"] = True

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.run import PRODUCTS, Composition
 from pytest_probe.numerics import allowed_scale
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, alike, round_to, ulp, widen
 from pytest_probe.numerics.noise_ratio import Noise
 from pytest_probe.numerics.rounding_signature import (
     SIZE_RMS,
@@ -24,8 +24,7 @@ from pytest_probe.numerics.rounding_signature import (
     too_far,
     unlike_rounding,
 )
-from pytest_probe.numerics.ulp import alike, ulp
-from pytest_probe.standards.noise import added_in_order, bias, stages
+from pytest_probe.standards.noise import added_in_order, hidden_faults, stages
 from pytest_probe.standards.noise.explanation import (
     STAGES,
     Examined,
@@ -96,7 +95,7 @@ def constant(output: Examined) -> Explained | None:
     if stage.source == BETWEEN_STEPS or not evidence.narrow_steps(STAGES[-1]):
         return None
     stepped = stages.between_steps(comparison, evidence.perturbed(STAGES[-1]) + evidence.float32_steps(STAGES[-1]))
-    fits = stepped.within_limits and bias.bias(comparison, stepped) is None
+    fits = stepped.within_limits and hidden_faults.bias(comparison, stepped) is None
     return Explained(stepped) if fits else None
 
 

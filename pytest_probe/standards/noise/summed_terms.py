@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, is_packed, widen
-from pytest_probe.numerics.noise_limits import FAN_IN_START
+from pytest_probe.numerics.noise_ratio import FAN_IN_START
 from pytest_probe.standards.tables import details
 
 # How often a number stands in a tensor whose copies are equal terms of a sum; half of all are such copies, or more.

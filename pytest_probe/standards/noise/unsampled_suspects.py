@@ -10,8 +10,7 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.device_arrays import Bounds
 from pytest_probe.numerics import allowed_scale, kernel
 from pytest_probe.numerics.allowed_scale import Spread
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
-from pytest_probe.numerics.ulp import ulp
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, ulp, widen
 from pytest_probe.standards.noise import stages
 from pytest_probe.standards.noise.explanation import Stage
 from pytest_probe.standards.noise.summed_terms import of_few_terms

@@ -12,8 +12,15 @@ import msgspec
 import pytest
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.features.gate.baseline import SCHEMA, Baseline, Header, signature
-from pytest_probe.features.gate.update import BaselineWriteError, UpdateCounts, write
+from pytest_probe.features.gate.baseline import (
+    SCHEMA,
+    Baseline,
+    BaselineWriteError,
+    Header,
+    UpdateCounts,
+    signature,
+    write,
+)
 from pytest_probe.model.baseline import KeptCase, KeptOutput
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Call, DeviceSpec, Dump, Record, TensorSpec

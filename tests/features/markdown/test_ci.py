@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_probe.cli import main
-from pytest_probe.features.gate.update import write
+from pytest_probe.features.gate.baseline import write
 from pytest_probe.features.markdown import Failing, error_commands, page
 from pytest_probe.reports.tally import Tally
 from tests.acceptance.conftest import USER_SCRIPT, DumpMaker

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.features.gate.update import write
+from pytest_probe.features.gate.baseline import write
 from tests.features.gate.test_update import HEADER, cases
 from tests.support.running import by_case, ran, refusal
 from tests.support.writing import entries, write_dump

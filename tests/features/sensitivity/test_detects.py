@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check.comparisons import comparisons
 from pytest_probe.check.judging import judge_with_modes
-from pytest_probe.features.sensitivity.faults import Output, off_in_element, off_in_row, times
+from pytest_probe.features.sensitivity import Output, off_in_element, off_in_row, times
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import Detects
 from pytest_probe.numerics.dtypes import AnyArray

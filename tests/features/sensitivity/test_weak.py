@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from pytest_probe import frameworks
 from pytest_probe.check.weak import predicted
-from pytest_probe.features.sensitivity.plugin import ONE_TERM, UNSEEN, Spoiling
+from pytest_probe.features.sensitivity import ONE_TERM, UNSEEN, Spoiling
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.verdict import Answer
 from pytest_probe.registry import Registry

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_probe.cli import main
-from pytest_probe.features.shard.cli import names, run_of
+from pytest_probe.features.shard import names, run_of
 from tests.acceptance.conftest import PLANTED, DumpMaker, backward, entries, forward, tensor, written
 from tests.support.dumps import unpack
 from tests.support.running import collected, ran, rows

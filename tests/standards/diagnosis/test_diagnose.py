@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from pytest_probe.check.judging import judge_with_modes
 from pytest_probe.model.comparison import Assumption, Comparison, Evidence
 from pytest_probe.model.verdict import Diagnosis
-from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, round_to, widen
-from pytest_probe.numerics.ulp import ulp
+from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, round_to, ulp, widen
 from pytest_probe.standards.auto import Auto
 from pytest_probe.standards.diagnosis import CAUSES, diagnose, diagnose_elements
 from pytest_probe.standards.diagnosis.failed_output import wrong_elements

@@ -12,7 +12,7 @@ import pytest
 from pytest_probe.errors import BrokenCall
 from pytest_probe.numerics.dtypes import packed
 from pytest_probe.numerics.scaled import RECIPES
-from pytest_probe.standards.quantisers.quantiser import Quantised, Wanted, judge
+from pytest_probe.standards.quantisers import Quantised, Wanted, judge
 from tests.support.scaled import swizzled
 
 SEEDS = 12

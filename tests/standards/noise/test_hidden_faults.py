@@ -14,7 +14,7 @@ import torch
 from pytest_probe.model.verdict import OutputVerdict, Verdict
 from pytest_probe.numerics.allowed_scale import Spread
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.standards.noise.edges import unstable
+from pytest_probe.standards.noise.hidden_faults import unstable
 from pytest_probe.standards.noise.standard import NoiseStandard
 from tests.support import asking
 from tests.support.comparing import compared, outcomes

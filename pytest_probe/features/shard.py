@@ -1,22 +1,31 @@
-"""`pytest-probe merge`: the runs of several shards read, checked and joined into one, and their junit file, with the
-names that pytest's own has."""
+"""--probe-shard: which part of the items this run has. And `pytest-probe merge`: the runs of several shards read,
+checked and joined into one, and their junit file, with the names that pytest's own has.
+"""
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, TypeAlias
 from xml.etree import ElementTree
 
+import pytest
+
+from pytest_probe.check.cost import dealt
 from pytest_probe.errors import SettingsError
 from pytest_probe.export.files import write_files
-from pytest_probe.features.shard.plugin import MOST_PARTS, shard_of
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import SEVERITY
-from pytest_probe.reports import junit
+from pytest_probe.option_types import Given, Type
+from pytest_probe.plugin import junit
+from pytest_probe.plugin.feature import Feature, Trait
+from pytest_probe.plugin.items import NoticeItem
+from pytest_probe.plugin.order import PLACE, costs_of, deselect, sharing_runs
+from pytest_probe.plugin.session import ProcessSession
 from pytest_probe.reports.answers import Answers
 from pytest_probe.reports.groups import Groups
 from pytest_probe.reports.result_set import RunFolder
@@ -28,6 +37,80 @@ from pytest_probe.system.decoding import to_json
 from pytest_probe.system.files import replacing
 from pytest_probe.system.text import printable
 
+# More shards than any run has cases.
+MOST_PARTS = 1_000_000
+
+
+def shard_of(text: str) -> tuple[int, int] | None:
+    """The I and N of "I/N", the I-th of N parts; None for anything else, or N is more than any run has cases."""
+    match = re.fullmatch(r"([0-9]{1,7})/([0-9]{1,7})", text)
+    number, parts = (int(match[1]), int(match[2])) if match else (0, 0)
+    return (number, parts) if 1 <= number <= parts <= MOST_PARTS else None
+
+
+class Part(Type):
+    """The I and N of the I-th of N parts; None for the whole."""
+
+    def read(self, given: Given) -> tuple[int, int] | None:
+        found = shard_of(given.text)
+        if given.text and found is None:
+            raise given.wrong("give I/N, the I-th of N parts, with I from 1 to N, as 1/4")
+        return found
+
+    def plain(self, value: tuple[int, int] | None) -> str | None:
+        return None if value is None else "/".join(map(str, value))
+
+
+# The key of a worker's output.
+_EMPTY = "probe_nothing_left"
+
+
+class Shard(Feature):
+    # Has it no items, since there are fewer groups than shards?
+    _empty = False
+
+    @property
+    def traits(self) -> Sequence[Trait]:
+        return ("part", "no items") if self._empty else ("part",)
+
+    def select(self, session: pytest.Session, items: list[pytest.Item]) -> None:
+        """Leave the items of this shard. Items that share a run stay together. What another plugin shuffled is dealt
+        out as if it had not."""
+        assert self.probe.settings.shard is not None
+        number, parts = self.probe.settings.shard
+        groups, config = sharing_runs(items), session.config
+        key = _order(self.probe)
+        ordered = sorted(groups, key=lambda group: min(map(key, group)))
+        dealt_out = zip(ordered, dealt(costs_of(ordered), parts), strict=True)
+        mine = {id(group) for group, part in dealt_out if part == number - 1}
+        deselect(config, [item for group in groups if id(group) not in mine for item in group])
+        for place, item in enumerate(sorted(items, key=key)):
+            item.stash[PLACE] = place
+        self._empty = bool(groups) and not mine
+        if hasattr(config, "workeroutput"):
+            config.workeroutput[_EMPTY] = self._empty
+        items[:] = chain.from_iterable(group for group in groups if id(group) in mine)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self._empty |= getattr(node, "workeroutput", {}).get(_EMPTY, False)
+
+
+def _order(probe: ProcessSession) -> Callable[[pytest.Item], tuple[object, ...]]:
+    """The order of one run: dump by dump, as collected; then the user's own tests, and then what initialises."""
+    given = {path: place for place, path in enumerate(probe.dumps.paths)}
+    # Dumps that were not given come after the given ones, by their paths.
+    last, in_order = len(given), probe.has("in order")
+
+    def key(item: pytest.Item) -> tuple[object, ...]:
+        if not isinstance(item, NoticeItem):
+            return False, last + 1, item.nodeid
+        late, path = item.initialises and not in_order, item.dump_path
+        return late, given.get(path, last), str(path), item.number, item.nodeid
+
+    return key
+
+
 _COMMAND = "merge"
 # pytest's status of a run in which there was nothing to do.
 _NOTHING = 5
@@ -37,14 +120,14 @@ _Named: TypeAlias = tuple[str, Result]
 _FAILED = 1
 
 
-class Shard(RunFolder, frozen=True):
+class ShardFolder(RunFolder, frozen=True):
     """A folder of --probe-out whose run had --probe-shard=number/parts."""
 
     number: int
     parts: int
 
     @classmethod
-    def at(cls, folder: Path) -> Shard:
+    def at(cls, folder: Path) -> ShardFolder:
         """Raises SettingsError where the folder holds no run, or one without --probe-shard."""
         give = f"give folders of --probe-out; {RUN}: "
         found = RunFolder.read(_COMMAND, folder, give + "{error}", give + "{error.found}")
@@ -71,7 +154,7 @@ class Shard(RunFolder, frozen=True):
             yield item, result
 
 
-def check(shards: Sequence[Shard], *, partial: bool) -> None:
+def check(shards: Sequence[ShardFolder], *, partial: bool) -> None:
     """Can they be joined? Raises SettingsError. partial: some may be missing, or have ended early."""
     one = shards[0]
     for other in shards[1:]:
@@ -82,7 +165,7 @@ def check(shards: Sequence[Shard], *, partial: bool) -> None:
             difference = f"its run has {found.field} {found.before}, that of {one.path} has {found.now}"
             raise SettingsError(_COMMAND, str(other.path), f"{difference}; give shards of one run")
     parts = one.parts
-    seen: dict[int, Shard] = {}
+    seen: dict[int, ShardFolder] = {}
     early: dict[int, str] = {}
     for shard in shards:
         if shard.number in seen:
@@ -102,10 +185,10 @@ def check(shards: Sequence[Shard], *, partial: bool) -> None:
             raise SettingsError(_COMMAND, str(shard.path), wanted)
 
 
-def joined(shards: Sequence[Shard]) -> list[tuple[SelectedItem, Result]]:
+def joined(shards: Sequence[ShardFolder]) -> list[tuple[SelectedItem, Result]]:
     """All results in the order of the run without shards. Raises SettingsError where two shards have the same item."""
     found: list[tuple[SelectedItem, Result]] = []
-    owner: dict[str, Shard] = {}
+    owner: dict[str, ShardFolder] = {}
     for shard in shards:
         for item, result in shard.by_item():
             if owner.setdefault(item.id, shard) is not shard:
@@ -115,7 +198,7 @@ def joined(shards: Sequence[Shard]) -> list[tuple[SelectedItem, Result]]:
     return sorted(found, key=lambda pair: pair[0].place)
 
 
-def run_of(shards: Sequence[Shard], results: Iterable[Result]) -> dict[str, Any]:
+def run_of(shards: Sequence[ShardFolder], results: Iterable[Result]) -> dict[str, Any]:
     """The run.json of all of them, as one run without shards has it."""
     first, runs = shards[0], [shard.run for shard in shards]
     statuses = [run.exit_status for run in runs if run.exit_status is not None]
@@ -229,7 +312,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError."""
-    shards = sorted(map(Shard.at, arguments.folders), key=lambda shard: shard.number)
+    shards = sorted(map(ShardFolder.at, arguments.folders), key=lambda shard: shard.number)
     check(shards, partial=arguments.partial)
     found = joined(shards)
     results = [result for _, result in found]

@@ -1,1 +1,0 @@
-"""--probe-resume: a run goes on where an earlier one ended."""
