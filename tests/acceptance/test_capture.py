@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -74,11 +76,9 @@ def names(path: Path) -> list[str]:
     return list(json.loads(path.read_text())["data"])
 
 
-def captured(
-    folder: Path, *args: str, environment: Mapping[str, str] = MappingProxyType({})
-) -> subprocess.CompletedProcess[str]:
+def captured(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     """The command in a process that has torch."""
-    return forks.run([*COMMAND, *args], folder, {**os.environ, **environment})
+    return forks.run([*COMMAND, *args], folder, os.environ)
 
 
 def captured_anew(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
@@ -86,11 +86,24 @@ def captured_anew(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *COMMAND, *args], cwd=folder, capture_output=True, text=True, timeout=600)
 
 
+Here: TypeAlias = "Callable[..., subprocess.CompletedProcess[str]]"
+
+
 @pytest.fixture
-def program(tmp_path: Path) -> Path:
-    path = tmp_path / "train.py"
-    path.write_text(PROGRAM)
-    return path
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Here:
+    """The command in this process, for a program that leaves nothing behind in it."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(text: str, *args: str) -> subprocess.CompletedProcess[str]:
+        Path("train.py").write_text(text)
+        capfd.readouterr()
+        try:
+            status = main(["capture", *args])
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        return subprocess.CompletedProcess(args, status, *capfd.readouterr())
+
+    return run
 
 
 class Recording(Struct, frozen=True):
@@ -123,11 +136,16 @@ def earlier_dump(folder: Path) -> Path:
     return dump
 
 
-def test_a_program_runs_as_it_is_and_leaves_its_first_step(first_step: Recording) -> None:
+def test_a_program_runs_as_it_is_and_leaves_its_first_step(
+    first_step: Recording, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     program, ran = first_step.folder / "train.py", first_step.process
-    plain = forks.run([program, "3", "--lr"], first_step.folder, os.environ)
-    assert (ran.stdout, ran.returncode) == (plain.stdout, plain.returncode) == (plain.stdout, 3)
-    assert plain.stdout.startswith("__main__ ['3', '--lr']")
+    monkeypatch.setattr(sys, "argv", [str(program), "3", "--lr"])
+    with pytest.raises(SystemExit, match="3"):
+        runpy.run_path(str(program), run_name="__main__")
+    plain = capfd.readouterr().out
+    assert (ran.stdout, ran.returncode) == (plain, 3)
+    assert plain.startswith("__main__ ['3', '--lr']")
     (dump,) = first_step.folder.glob("dumps/*/*/dump.json")
     assert dump.parent.parent.name == "step0"
     assert "Functional.linear.0.backward" in names(dump)
@@ -155,21 +173,28 @@ def test_after_the_first_of_several_steps_it_says_what_one_costs(three_steps: Re
     assert re.fullmatch(r"pytest-probe: recorded \d+ calls of 3 steps, [\d.]+ kB and [\d.]+ s a step: dumps", recorded)
 
 
+def test_a_program_without_a_framework_is_a_warning_and_a_status(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)")
+    assert_nothing_recorded(captured_anew(tmp_path, "train.py"), 1, "the program imported none of torch, paddle")
+    assert not (tmp_path / "dumps").exists()
+
+
+def assert_nothing_recorded(ran: subprocess.CompletedProcess[str], status: int, why: str) -> None:
+    assert (ran.returncode, ran.stderr.count("\n")) == (status, 1)
+    assert ran.stderr.startswith(f"pytest-probe: nothing was recorded: {why}")
+
+
 @pytest.mark.parametrize(
     ("text", "args", "status", "why"),
     [
-        ("print(1)", [], 1, "the program imported none of torch, paddle"),
         ("import torch, sys; sys.exit(4)", [], 4, "the program made no call that is asked for"),
         ("import torch; torch.ones(2)", ["--step=3"], 1, "the program ended in step 0, and it was asked for step 3"),
     ],
 )
 def test_nothing_recorded_is_a_warning_and_a_status(
-    tmp_path: Path, text: str, args: list[str], status: int, why: str
+    here: Here, tmp_path: Path, text: str, args: list[str], status: int, why: str
 ) -> None:
-    (tmp_path / "train.py").write_text(text)
-    ran = (captured if "torch" in text else captured_anew)(tmp_path, *args, "train.py")
-    assert (ran.returncode, ran.stderr.count("\n")) == (status, 1)
-    assert ran.stderr.startswith(f"pytest-probe: nothing was recorded: {why}")
+    assert_nothing_recorded(here(text, *args, "train.py"), status, why)
     assert not (tmp_path / "dumps").exists()
 
 
@@ -205,28 +230,17 @@ def test_the_program_ends_after_the_last_step_that_is_wanted(tmp_path: Path) -> 
     assert all(float(each.replace(",", "")) < 1000 for each in seconds)
 
 
-def test_what_is_compiled_is_recorded_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_what_is_compiled_is_recorded_where_that_is_asked_for(here: Here, tmp_path: Path) -> None:
     text = "import torch\nf = torch.compile(lambda x: x.sin(), backend='eager')\nf(f(torch.ones(2)))\n"
-    (tmp_path / "train.py").write_text(text)
-    ran = captured(tmp_path, "--compiled=eager", "train.py")
+    ran = here(text, "--compiled=eager", "train.py")
     (dump,) = tmp_path.glob("dumps/step0/*/dump.json")
     assert "Tensor.sin.1.forward" in names(dump)
     assert (ran.returncode, ran.stderr.count("\n")) == (0, 1)
 
 
-def test_no_overflow_is_nothing_to_warn_of(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("import torch; torch.ones(2).add(1)")
-    ran = captured(tmp_path, "--task=overflow_check", "train.py")
+def test_no_overflow_is_nothing_to_warn_of(here: Here) -> None:
+    ran = here("import torch; torch.ones(2).add(1)", "--task=overflow_check", "train.py")
     assert (ran.returncode, "nothing was recorded" in ran.stderr) == (0, False)
-
-
-def test_overwrite_removes_the_earlier_dump_alone(three_steps: Recording, program: Path, tmp_path: Path) -> None:
-    shutil.copytree(three_steps.folder / "dumps", tmp_path / "dumps")
-    (tmp_path / "dumps" / "step1" / "notes.txt").write_text("mine")
-    assert captured(tmp_path, "--overwrite", "train.py", "0").returncode == 0
-    left = sorted(str(path.relative_to(tmp_path / "dumps")) for path in tmp_path.glob("dumps/*/*"))
-    assert len(left) == 2
-    assert (left[0].startswith("step0/proc"), left[1]) == (True, "step1/notes.txt")
 
 
 @pytest.mark.parametrize("command", [["broken.py"], ["missing.py"], ["-m", "broken"]])
@@ -241,22 +255,21 @@ def test_overwrite_keeps_the_dump_where_the_program_cannot_run(
     assert dump.read_text() == "{}"
 
 
-def test_ranks_write_side_by_side_and_one_speaks(
-    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_write_side_by_side_and_one_speaks(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def rank(number: int, world: int, *args: str) -> subprocess.CompletedProcess[str]:
-        ranks = {"RANK": str(number), "WORLD_SIZE": str(world)}
-        return captured(tmp_path, *args, "train.py", "0", environment=ranks)
+        with monkeypatch.context() as patch:
+            patch.setenv("RANK", str(number))
+            patch.setenv("WORLD_SIZE", str(world))
+            return here(PROGRAM, *args, "train.py", "0")
 
-    assert [rank(number, 2).returncode for number in (0, 1)] == [0, 0]
+    assert [rank(number, 2, "--step=0-1").returncode for number in (0, 1)] == [0, 0]
     assert sorted(path.name for path in tmp_path.glob("dumps/step0/*")) == ["rank0", "rank1"]
-    monkeypatch.chdir(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setenv("RANK", "1")
-        assert main(["capture", "train.py", "0"]) == 2
-    # Fewer ranks than before leave none of the earlier ones.
+    assert rank(1, 2).returncode == 2
+    # Fewer ranks and steps than before leave none of the earlier ones, and what was not recorded.
+    (tmp_path / "dumps/step1/notes.txt").write_text("mine")
     assert "pytest-probe: recorded" in rank(0, 1, "--overwrite").stderr
-    assert sorted(path.name for path in tmp_path.glob("dumps/step0/*")) == ["rank0"]
+    left = sorted(str(path.relative_to(tmp_path / "dumps")) for path in tmp_path.glob("dumps/*/*"))
+    assert left == ["step0/rank0", "step1/notes.txt"]
 
 
 @pytest.mark.parametrize(("total", "least"), [(100e9, 5e9), (10e9, 2e9)])
@@ -337,8 +350,10 @@ def test_what_cannot_be_used_is_refused_before_the_program_runs(
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_test_run_is_recorded_and_can_be_checked(pytester: pytest.Pytester, workers: int) -> None:
     pytester.makepyfile(test_mine=SUITE)
-    parallel = [f"-n{workers}"] if workers else ["-pno:xdist"]
-    result = pytester.runpytest_subprocess("--probe-capture=dumps", *parallel)
+    if workers:
+        result = pytester.runpytest("--probe-capture=dumps", f"-n{workers}")
+    else:  # of torch that the tests import
+        result = pytester.runpytest_subprocess("--probe-capture=dumps", "-pno:xdist")
     result.assert_outcomes(passed=2)
     calls = [each for dump in pytester.path.glob("dumps/step0/*/dump.json") for each in names(dump)]
     forwards = sum(each.endswith(".forward") for each in calls)
@@ -392,8 +407,8 @@ def test_a_module_is_recorded_by_a_file_of_msprobes_as_it_is(tmp_path: Path) -> 
     assert names(dump)[0] == "Torch.rand.0.forward"
 
 
-def test_an_estimate_says_what_each_task_takes_and_leaves_nothing(program: Path, tmp_path: Path) -> None:
-    made = captured(tmp_path, "--estimate", "-o", "later", "train.py", "0")
+def test_an_estimate_says_what_each_task_takes_and_leaves_nothing(here: Here, tmp_path: Path) -> None:
+    made = here(PROGRAM, "--estimate", "-o", "later", "train.py", "0")
     assert made.returncode == 0
     assert made.stdout.startswith("__main__ ['0'] ")
     said = made.stderr.replace("pytest-probe: ", "").splitlines()

@@ -73,8 +73,9 @@ PARTS = [f"Captured {kind} {phase}" for phase in PHASES for kind in ("stdout", "
 
 
 def test_logs_are_in_the_report_as_those_of_pytests_plugin(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    """--log-level leaves it active, at the level that it has without. Tests of the project keep theirs, the hooks of
-    another folder's conftest are none of the dump's, and a message that cannot be formatted fails its item."""
+    """--log-level leaves it active, at the level that it has without, and so do workers. Tests of the project keep
+    theirs, the hooks of another folder's conftest are none of the dump's, and a message that cannot be formatted fails
+    its item."""
     pytester.makepyfile(test_own=TEST)
     other = pytester.mkdir("other")
     (other / "conftest.py").write_text(
@@ -85,8 +86,8 @@ def test_logs_are_in_the_report_as_those_of_pytests_plugin(pytester: pytest.Pyte
     assert found.keys() == {RELU, GELU, "test_own", "test_other"}
     assert "in a test" in found["test_own"]
     assert [name for name, text in found.items() if "elsewhere:conftest.py" in text] == ["test_other"]
-    theirs, workers = (run(pytester, make_dump, *args) for args in (["--log-level=WARNING"], ["-n1"]))
-    for text in (found[RELU], theirs[RELU], workers[RELU]):
+    theirs = run(pytester, make_dump, "--log-level=WARNING", "-n1")
+    for text in (found[RELU], theirs[RELU]):
         assert sections(text) == PARTS
         assert "WARNING  conftest:conftest.py:" in text
         assert "WARNING  kernel:conftest.py:7 in a call" in text

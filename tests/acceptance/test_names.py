@@ -93,11 +93,6 @@ def test_options_that_leave_nothing_are_named(probed: Probed) -> None:
     result.stdout.fnmatch_lines("probe: --probe-api and --probe-skip-api: of * records nothing is left to run")
 
 
-def test_a_search_runs_where_its_examples_cannot_be_kept(pytester: pytest.Pytester, probed: Probed) -> None:
-    (pytester.path / ".pytest_cache").touch()
-    probed("--probe-api=*relu", "--probe-fuzz=3", "-W", "ignore").result.assert_outcomes(passed=1)
-
-
 @pytest.mark.usefixtures("forked")
 def test_a_crash_without_workers_names_its_item(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_probe.cli.show import USAGE_ERROR
 from pytest_probe.frameworks import OLDEST
+from tests.support.running import refusal
 
 ROOT = Path(__file__).parents[2]
 DUMP = ROOT / "cases/gpt/dump.json"
@@ -44,12 +45,18 @@ def old(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Py
     return pytester
 
 
+@pytest.mark.parametrize("option", [f"--probe-dump={DUMP}", "--probe-capture=new"])
+def test_a_run_that_needs_a_framework_refuses_an_old_one(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    monkeypatch.setattr("torch.__version__", "2.5.1+cu124")
+    (said,) = refusal(pytester, option).lines
+    assert said.endswith(SENTENCE)
+
+
 @pytest.mark.compat
-@pytest.mark.parametrize(
-    "options", [("--probe-dump={dump}",), ("--probe-dump={dump}", "-n1"), ("--probe-capture=new",)]
-)
-def test_a_run_that_needs_a_framework_refuses_an_old_one(old: pytest.Pytester, options: tuple[str, ...]) -> None:
-    result = old.runpytest_subprocess(*(option.format(dump=DUMP) for option in options))
+def test_a_run_with_workers_refuses_an_old_framework(old: pytest.Pytester) -> None:
+    result = old.runpytest_subprocess(f"--probe-dump={DUMP}", "-n1")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     (said,) = [line for line in result.errlines if line]
     assert said.startswith("ERROR: ")

@@ -1,7 +1,8 @@
 """How many runs of pytest and of programs the tests start, by file, and which tests take most CPU time:
 `pytest -p tests.support.counted_runs`.
 
-A run's own workers are no runs, and neither is the process that programs are forked from.
+A run's own workers are no runs, and neither is the process that programs are forked from. The time of workers that a
+forked program starts is not counted.
 """
 
 from __future__ import annotations

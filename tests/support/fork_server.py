@@ -1,4 +1,5 @@
-"""A process that has imported torch and pytest, and is forked for each program that forks.py asks it to run."""
+"""A process that has imported torch and pytest, and is forked for each program that forks.py asks it to run, and for
+each worker that a run of pytest among these starts."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import gc
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import struct
@@ -14,24 +16,81 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, ClassVar
 
-import numpy as np  # noqa: F401
-import pytest  # noqa: F401
-import torch._dynamo  # noqa: F401  # optimizers import it at their first step
+LIMIT = 1200
 
 
-def serve(requests: socket.socket) -> None:
+class Fork:
+    """`python ARGS`, as a fork of the server that hears this socket: what is used of a `Popen`."""
+
+    # What all that have ended took.
+    seconds: ClassVar[float] = 0.0
+
+    def __init__(
+        self,
+        server: socket.socket,
+        args: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        streams: tuple[int, int, int],
+    ) -> None:
+        request = {"args": [*map(str, args)], "folder": str(folder), "environment": dict(environment)}
+        self._report, its = os.pipe()
+        socket.send_fds(server, [json.dumps(request).encode()], [*streams, its])
+        os.close(its)
+        self.returncode: int | None = None
+        self.stdin: IO[bytes] | None = None
+        self.stdout: IO[bytes] | None = None
+        self.pid: int = struct.unpack("i", os.read(self._report, 4))[0]
+
+    def wait(self, timeout: float | None = LIMIT) -> int:
+        if self.returncode is None:
+            if not select.select([self._report], [], [], timeout)[0]:
+                self.kill()
+            self.returncode, seconds = struct.unpack("id", os.read(self._report, struct.calcsize("id")))
+            Fork.seconds += seconds
+            os.close(self._report)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None and not select.select([self._report], [], [], 0)[0]:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def beginning(fork: Callable[..., Fork]) -> Callable[..., None]:
+    """What execnet starts a worker by, where it is to be such a fork."""
+    from execnet.gateway_base import Popen2IO
+
+    def begin(self: Any, args: Sequence[str], execmodel: Any) -> None:
+        (its_input, to), (from_, its_output) = os.pipe(), os.pipe()
+        self.popen = fork(args[1:], Path.cwd(), os.environ, (its_input, its_output, 2))
+        os.close(its_input)
+        os.close(its_output)
+        self.popen.stdin, self.popen.stdout = os.fdopen(to, "wb"), os.fdopen(from_, "rb")
+        Popen2IO.__init__(self, self.popen.stdin, self.popen.stdout, execmodel=execmodel)
+
+    return begin
+
+
+def serve(requests: socket.socket, of_programs: socket.socket) -> None:
+    """Until nobody has the other end of requests. Programs ask by the other socket."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        message, files, _, _ = socket.recv_fds(requests, 1 << 20, 4)
-        if not message:
-            return
-        if not os.fork():
-            requests.close()
-            _watch(json.loads(message), files)
-        _close(files)
+        for ready in select.select([requests, of_programs], [], [])[0]:
+            message, files, _, _ = socket.recv_fds(ready, 1 << 20, 4)
+            if not message:
+                return
+            if not os.fork():
+                requests.close()
+                _watch(json.loads(message), files)
+            _close(files)
 
 
 def _close(files: Sequence[int]) -> None:
@@ -103,7 +162,14 @@ def _execute(args: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    import numpy as np  # noqa: F401
+    import pytest  # noqa: F401
+    import torch._dynamo  # noqa: F401  # optimizers import it at their first step
+    from execnet.gateway_io import Popen2IOMaster
+
+    programs, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    Popen2IOMaster.__init__ = beginning(partial(Fork, programs))  # type: ignore[method-assign]
     # What forks collect of garbage does not pass over what is here.
     gc.collect()
     gc.freeze()
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(socket.socket(fileno=int(sys.argv[1])), its)

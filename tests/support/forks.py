@@ -7,25 +7,22 @@ when a framework is imported needs a new interpreter, as `subprocess` starts it.
 from __future__ import annotations
 
 import functools
-import json
 import os
-import select
-import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 
 import pytest
 
-SERVER = Path(__file__).with_name("fork_server.py")
+from tests.support import fork_server
+from tests.support.fork_server import LIMIT
+
 POSSIBLE = sys.platform == "linux" and find_spec("torch") is not None
-LIMIT = 1200
 # Of this process, as torch needs it; a test may have changed it when the first program is asked for.
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -35,44 +32,18 @@ def _server() -> socket.socket:
     """What its requests are sent to. It ends with this process, which alone has the other end."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
-        command = [sys.executable, str(SERVER), str(its.fileno())]
+        command = [sys.executable, fork_server.__file__, str(its.fileno())]
         subprocess.Popen(command, env=ENVIRONMENT, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL)
     return ours
 
 
-class Fork:
+class Fork(fork_server.Fork):
     """`python ARGS`: what is used of a `Popen`."""
-
-    # What all that have ended took.
-    seconds: ClassVar[float] = 0.0
 
     def __init__(
         self, args: Sequence[str], folder: Path, environment: Mapping[str, str], streams: tuple[int, int, int]
     ) -> None:
-        request = {"args": [*map(str, args)], "folder": str(folder), "environment": dict(environment)}
-        self._report, its = os.pipe()
-        socket.send_fds(_server(), [json.dumps(request).encode()], [*streams, its])
-        os.close(its)
-        self.returncode: int | None = None
-        self.stdin: IO[bytes] | None = None
-        self.stdout: IO[bytes] | None = None
-        self.pid: int = struct.unpack("i", os.read(self._report, 4))[0]
-
-    def wait(self, timeout: float | None = LIMIT) -> int:
-        if self.returncode is None:
-            if not select.select([self._report], [], [], timeout)[0]:
-                self.kill()
-            self.returncode, seconds = struct.unpack("id", os.read(self._report, struct.calcsize("id")))
-            Fork.seconds += seconds
-            os.close(self._report)
-        return self.returncode
-
-    def send_signal(self, number: int) -> None:
-        if self.returncode is None and not select.select([self._report], [], [], 0)[0]:
-            os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
+        super().__init__(_server(), args, folder, environment, streams)
 
 
 class Program(Fork):
@@ -138,15 +109,6 @@ def fork_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The workers of a run of pytest in this process are forks."""
     if not POSSIBLE:
         return
-    from execnet.gateway_base import Popen2IO
     from execnet.gateway_io import Popen2IOMaster
 
-    def begin(self: Any, args: Sequence[str], execmodel: Any) -> None:
-        (its_input, to), (from_, its_output) = os.pipe(), os.pipe()
-        self.popen = Fork(args[1:], Path.cwd(), os.environ, (its_input, its_output, 2))
-        os.close(its_input)
-        os.close(its_output)
-        self.popen.stdin, self.popen.stdout = os.fdopen(to, "wb"), os.fdopen(from_, "rb")
-        Popen2IO.__init__(self, self.popen.stdin, self.popen.stdout, execmodel=execmodel)
-
-    monkeypatch.setattr(Popen2IOMaster, "__init__", begin)
+    monkeypatch.setattr(Popen2IOMaster, "__init__", fork_server.beginning(Fork))

@@ -102,6 +102,8 @@ def test_what_was_needed(rows: Rows) -> None:
 
 
 def test_what_the_summary_says(measured: Ran) -> None:
+    """A run that probes shows sections as well."""
+    assert "  looks like: all times " in measured.result.stdout.str()
     text = " ".join(measured.result.stdout.str().partition("probe: asserts")[2].split())
     assert re.search(r"\d+ passing asserts in 6 test functions; what their tolerances need:", text)
     words = "test_mine.py::test_norm: rtol 0.01 given, 0.002 needed over 3 asserts; one float32 ulp is 1.2e-07"

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import DumpMaker, backward, forward, tensor
+from tests.acceptance.conftest import DumpMaker, backward, forward, tensor, written
 from tests.support.compilers import BROKEN
 from tests.support.dumps import unpack
 from tests.support.installed import needs_paddle
-from tests.support.running import by_case, refusal, rows
+from tests.support.running import by_case, ran, refusal, rows
 
 CONFTEST = """
 from tests.support import compilers, devices
@@ -100,15 +100,26 @@ def test_inductor_is_right_and_its_files_are_none_of_the_users(run: Any, monkeyp
     assert found["Functional.gelu.0.forward"]["duration"] < gelu["seconds"]
 
 
-@pytest.mark.evidence
+@pytest.fixture(scope="module", params=["cpu", "other"])
+def broken(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The results of a run with all compilers that break something."""
+    folder = tmp_path_factory.mktemp("broken")
+    written(folder / "dump.json", CALLS)
+    (folder / "conftest.py").write_text(CONFTEST)
+    asked = (f"--probe-compile={','.join(BROKEN)}", f"--probe-device={request.param}", "--probe-repeat=2")
+    ran(folder, "--probe-dump=dump.json", "--probe-out=out", *asked)
+    return by_case(folder / "out")
+
+
 @pytest.mark.parametrize("name", BROKEN)
-@pytest.mark.parametrize("device", ["cpu", "other"])
-def test_what_a_compiler_breaks_is_an_error(run: Any, name: str, device: str) -> None:
-    _, found = run(f"--probe-compile={name}", f"--probe-device={device}", "--probe-repeat=2")
+def test_what_a_compiler_breaks_is_an_error(broken: dict[str, Any], name: str) -> None:
+    end = f"[{name}]"
+    found = {item.removesuffix(end): row for item, row in broken.items() if item.endswith(end)}
+    assert found.keys() == CALLS.keys()
     assert verdicts(found)[FOUND_IN[name]] == "error"
-    broken = {each for each, verdict in verdicts(found).items() if verdict != "pass"}
+    wrong = {each for each, verdict in verdicts(found).items() if verdict != "pass"}
     if name not in ("swapped", "wrong-gradient", "stale", "lost-writes"):
-        assert broken <= {FOUND_IN[name], FOUND_IN[name].replace("forward", "backward")}
+        assert wrong <= {FOUND_IN[name], FOUND_IN[name].replace("forward", "backward")}
     if name != "stale":
         assert any(note.startswith("eager: pass") for note in found[FOUND_IN[name]]["notes"])
 

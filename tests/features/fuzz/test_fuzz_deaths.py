@@ -67,21 +67,18 @@ def test_a_crash_of_some_calls_is_a_finding_under_workers(pytester: pytest.Pytes
     assert len(saved["Functional.relu.0.forward"]["input_args"][0]["shape"]) == 3
 
 
-def test_a_hang_of_some_calls_is_a_finding_in_a_process_of_its_own(pytester: pytest.Pytester) -> None:
+def test_a_hang_is_a_finding_in_a_process_of_its_own_and_a_search_whose_calls_all_end_it_is_given_up(
+    pytester: pytest.Pytester,
+) -> None:
     pytester.makeconftest(KERNELS)
-    run = pytester.runpytest("--probe-api=Torch.tanh", *RUN, "--probe-isolate", "--probe-timeout=6")
-    run.assert_outcomes(failed=1)
-    (tanh,) = rows()
+    apis = ("--probe-api=Torch.tanh", "--probe-api=Torch.exp")
+    run = pytester.runpytest(*apis, *RUN, "--probe-isolate", "--probe-timeout=6")
+    run.assert_outcomes(failed=2)
+    run.stdout.fnmatch_lines(["to reproduce: pytest --probe-api=Torch.exp * --probe-fuzz=quick*"])
+    found = {row["api"]: row for row in rows()}
+    tanh, exp = found["Torch.tanh"], found["Torch.exp"]
     assert (tanh["verdict"], tanh["kind"]) == ("error", "timeout")
     assert TIMEOUT in tanh["reason"]
-
-
-def test_a_search_whose_calls_all_end_the_process_is_given_up(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest(KERNELS)
-    run = pytester.runpytest("--probe-api=Torch.exp", *RUN, "--probe-isolate")
-    run.assert_outcomes(failed=1)
-    run.stdout.fnmatch_lines(["to reproduce: pytest --probe-api=Torch.exp * --probe-fuzz=quick"])
-    (exp,) = rows()
     assert exp["kind"] == "crash"
     assert exp["reason"].endswith("; the search was given up after 4 such calls")
     assert len(exp["notes"]) == 4

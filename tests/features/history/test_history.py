@@ -28,7 +28,10 @@ def rows(query: str) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.usefixtures("planted")
-def test_every_run_is_appended_and_one_that_went_on_is_one(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_every_run_is_appended_and_the_page_has_lines_over_them(
+    pytester: pytest.Pytester, make_dump: DumpMaker
+) -> None:
+    """A run that went on is one."""
     make_dump()
     assert run(pytester, "-p", "no:cacheprovider").ret == 1
     files = ["conftest.py", "dump.json", "h.db", "stack.json"]
@@ -36,28 +39,24 @@ def test_every_run_is_appended_and_one_that_went_on_is_one(pytester: pytest.Pyte
     run(pytester, "--probe-out=out", "-x")
     counts = "SELECT cases, errors, warnings, passes, skips, not_run, exit_status FROM runs"
     assert rows(counts) == [(6, 2, 1, 2, 1, 0, 1), (1, 1, 0, 0, 0, 5, 1)]
-    run(pytester, "--probe-out=out", "--probe-resume")
+    run(pytester, "--probe-out=out", "--probe-resume", "--probe-html=page.html")
     assert rows(counts) == [(6, 2, 1, 2, 1, 0, 1)] * 2
     assert rows("SELECT name, verdict, noise_ratio FROM history WHERE run_id = 2 AND api = 'Functional.relu'") == [
         (f"dump.json::Functional.relu.0.{direction}", "error", 512.0) for direction in ("forward", "backward")
     ]
-
-
-def test_the_page_has_lines_over_runs(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    for _ in range(2):
-        run(pytester, "--probe-html=page.html", "--probe-out=out", "-p", "no:cacheprovider").assert_outcomes(
-            passed=5, skipped=1
-        )
-        Path("out").rename(f"out{len(list(Path().glob('out*')))}")
     found = embedded(Path("page.html"), "history")
     assert (found["metric"], len(found["runs"])) == ("noise_ratio", 2)
-    linear = embedded(Path("page.html"), "rows")[2]
-    assert linear[1] == "Functional.linear.0.forward"
-    assert len(found["lines"][2]) == 2
-    assert len(set(found["lines"][2])) == 1
-    assert main(["report", "out1", "-o", "later.html", "--history=h.db"]) == 0
-    assert embedded(Path("later.html"), "history") == found
+    lines = lines_by_name(Path("page.html"))
+    assert len(lines["Functional.linear.0.backward"]) == 2
+    assert len(set(lines["Functional.linear.0.backward"])) == 1
+    assert main(["report", "out", "-o", "later.html", "--history=h.db"]) == 0
+    assert embedded(Path("later.html"), "history")["runs"] == found["runs"]
+    assert lines_by_name(Path("later.html")) == lines
+
+
+def lines_by_name(page: Path) -> dict[str, str]:
+    names = (row[1] for row in embedded(page, "rows"))
+    return dict(zip(names, embedded(page, "history")["lines"], strict=True))
 
 
 def test_a_file_that_is_no_history_is_a_usage_error(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:

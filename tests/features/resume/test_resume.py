@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import NAMES, DumpMaker
-from tests.support.running import refusal, rows, timeless
+from tests.acceptance.conftest import NAMES, SHOWN, DumpMaker, written
+from tests.support.other_plugins import Ran
+from tests.support.running import ran, refusal, rows, timeless
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -26,10 +29,21 @@ KILLER = """
 RUN = ("--probe-dump=dump.json", "--probe-device=cpu")
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a dump, and in undisturbed/ the results of a run of it."""
+    folder = tmp_path_factory.mktemp("whole")
+    written(folder / "dump.json")
+    assert ran(folder, *RUN, "--probe-out=undisturbed").result.ret == 0
+    return folder
+
+
 @pytest.fixture
-def undisturbed(pytester: pytest.Pytester, make_dump: DumpMaker) -> dict[str, Any]:
-    make_dump()
-    pytester.runpytest(*RUN, "--probe-out=undisturbed")
+def undisturbed(pytester: pytest.Pytester, whole: Path) -> dict[str, Any]:
+    """What that run found; the test has its own copy, in which a reason names the test's folder."""
+    shutil.copytree(whole, pytester.path, dirs_exist_ok=True)
+    results = pytester.path / "undisturbed/results.jsonl"
+    results.write_text(results.read_text().replace(str(whole), str(pytester.path)))
     return timeless("undisturbed")
 
 
@@ -75,13 +89,10 @@ def test_a_case_that_killed_two_runs_is_an_error(pytester: pytest.Pytester, undi
     assert found == {name: row for name, row in undisturbed.items() if name in found}
 
 
-@pytest.mark.usefixtures("planted")
-def test_a_finished_run_is_reported_again(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    out = [*RUN, "--probe-out=out"]
-    first = pytester.runpytest(*out)
+def test_a_finished_run_is_reported_again(pytester: pytest.Pytester, planted_run: Ran) -> None:
+    shutil.copytree(planted_run.folder, pytester.path, dirs_exist_ok=True)
     before = {path.name: path.read_bytes() for path in (pytester.path / "out").iterdir()}
-    second = pytester.runpytest(*out, "--probe-resume")
+    first, second = planted_run.result, pytester.runpytest(*SHOWN, "--probe-resume")
     summary = ["6 cases, 2 pass, 1 warning, 2 error, 1 skip", "skipped:", "*  outside the allow-list"]
     for run in (first, second):
         run.stdout.fnmatch_lines(summary)
@@ -120,13 +131,14 @@ def test_checks_of_tests_run_again(pytester: pytest.Pytester, make_dump: DumpMak
     assert sorted(ids) == ["Torch.argmax.0.forward", "relu.0.forward", "tanh.0.forward"]
 
 
-def test_resume_refuses_a_folder_of_another_dump(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+@pytest.mark.usefixtures("undisturbed")
+def test_resume_refuses_a_folder_of_another_dump(pytester: pytest.Pytester) -> None:
     """Of other settings: tests/acceptance/test_run_identity.py."""
-    path = make_dump()
-    out = (*RUN, "--probe-out=out", "--probe-api=argmax")
-    refusal(pytester, *out, "--probe-resume").fnmatch_lines(["*run.json cannot be read (No such file or directory)*"])
-    pytester.runpytest(*out)
-    path.write_text(path.read_text() + " ")
-    refusal(pytester, *out, "--probe-resume").fnmatch_lines(["*its run has dumps dump.json sha256:*"])
-    (pytester.path / "out/run.json").write_text("[]")
-    refusal(pytester, *out, "--probe-resume").fnmatch_lines(["*its run.json is none of pytest-probe's*"])
+    said = refusal(pytester, *RUN, "--probe-out=out", "--probe-resume")
+    said.fnmatch_lines(["*run.json cannot be read (No such file or directory)*"])
+    out = (*RUN, "--probe-out=undisturbed", "--probe-resume")
+    dump = pytester.path / "dump.json"
+    dump.write_text(dump.read_text() + " ")
+    refusal(pytester, *out).fnmatch_lines(["*its run has dumps dump.json sha256:*"])
+    (pytester.path / "undisturbed/run.json").write_text("[]")
+    refusal(pytester, *out).fnmatch_lines(["*its run.json is none of pytest-probe's*"])

@@ -14,6 +14,7 @@ from pytest_probe.cli import main
 from pytest_probe.features.shard import names, run_of
 from tests.acceptance.conftest import PLANTED, DumpMaker, backward, entries, forward, tensor, written
 from tests.support.dumps import unpack
+from tests.support.other_plugins import Ran
 from tests.support.running import collected, ran, rows
 
 RUN = ("--probe-dump=dump.json", "--probe-device=cpu", "-p", "no:randomly")
@@ -146,9 +147,9 @@ def test_a_shard_that_run_json_names_wrongly_is_refused(
 
 
 def test_merge_refuses_folders_that_are_no_shards(
-    pytester: pytest.Pytester, folders: list[Path], capsys: pytest.CaptureFixture[str]
+    pytester: pytest.Pytester, folders: list[Path], planted_run: Ran, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytester.runpytest(*RUN, "--probe-out=whole")
+    shutil.copytree(planted_run.folder / "out", "whole")
     for given, told in (
         ([pytester.path / "whole"], "its run had no --probe-shard, so there is nothing to join"),
         ([pytester.path / "nowhere"], "give folders of --probe-out; run.json: "),
@@ -181,9 +182,8 @@ def test_costly_cases_start_first_under_n_alone(pytester: pytest.Pytester, make_
         run.assert_outcomes(passed=4)
         names = [result["id"].partition("::")[2] for result in rows(dist)]
         assert names == [*order, "Functional.relu.0.forward"]
-    pytester.runpytest(*RUN, "--probe-out=serial")
-    names = [result["id"].partition("::")[2] for result in rows("serial")]
-    assert names == ["Functional.relu.0.forward", *order]
+    serial = [name.partition("::")[2] for name in collected(pytester, *RUN)]
+    assert serial == ["Functional.relu.0.forward", *order]
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,13 @@ from tests.acceptance.conftest import DumpMaker, backward, forward, tensor
 from tests.support.dumps import unpack
 from tests.support.running import collected, timeless
 
-# Wrong where a value is large; right for all others.
+# Wrong where a value is large; right for all others. Each silu kills its process.
 FAULTY = """
-    import torch
+    import os, signal, torch
+
+    def pytest_probe_inputs(case, arguments):
+        if case.record.api == "silu":
+            os.kill(os.getpid(), signal.SIGABRT)
 
     def pytest_probe_register(registry):
         registry.calls["Functional.gelu"] = lambda x: torch.where(x.abs() > 30, 0.99, 1.0) * torch.nn.functional.gelu(x)
@@ -30,32 +34,34 @@ def gelu(largest: float, norm: float) -> dict[str, Any]:
 
 @pytest.fixture
 def alike(make_dump: DumpMaker) -> Path:
-    """Four gelus, of which the third alone has large values."""
+    """Four gelus, of which the third alone has large values, and three silus."""
     data = {f"Functional.gelu.{number}.forward": gelu(1.0, 9.0) for number in range(4)}
     data["Functional.gelu.2.forward"] = gelu(40.0, 60.0)
+    data |= {f"Functional.silu.{number}.forward": gelu(1.0, 9.0) for number in range(3)}
     return make_dump(data={**data, "Torch.abs.0.forward": forward(tensor(2), output=tensor(2))})
 
 
-def test_a_fault_of_one_record_shows_in_the_first(pytester: pytest.Pytester, alike: Path) -> None:
+def test_a_fault_of_one_record_and_a_death_show_in_the_first(pytester: pytest.Pytester, alike: Path) -> None:
     pytester.makeconftest(FAULTY)
     run = pytester.runpytest(*RUN, "--probe-unique", "--probe-out=out", "-v", "--junitxml=junit.xml", "-n1")
-    run.assert_outcomes(passed=1, failed=1, deselected=3)
+    run.assert_outcomes(passed=1, failed=2, deselected=5)
     found = timeless()
     assert {name: (line["verdict"], line.get("folded", 0)) for name, line in found.items()} == {
         "Functional.gelu.0.forward": ("error", 3),
+        "Functional.silu.0.forward": ("error", 2),
         "Torch.abs.0.forward": ("pass", 0),
     }
     run.stdout.fnmatch_lines_random(
         [
             "*FAILED +3*",
-            "+3 folded: 2 of 5 cases ran, one of those whose records are alike",
-            "*1 failed, 1 passed, 3 deselected*",
+            "+5 folded: 3 of 8 cases ran, one of those whose records are alike",
+            "*2 failed, 1 passed, 5 deselected*",
         ]
     )
     assert '<property name="probe.folded" value="+3" />' in (pytester.path / "junit.xml").read_text()
-    command = next(line for line in run.outlines if line.startswith("to reproduce: ")).removeprefix("to reproduce: ")
+    (command,) = (line.removeprefix("to reproduce: ") for line in run.outlines if " -k " in line)
     again = pytester.runpytest(*shlex.split(command)[1:], "--probe-out=again")
-    again.assert_outcomes(failed=1, deselected=4)
+    again.assert_outcomes(failed=1, deselected=7)
     assert timeless("again")["Functional.gelu.0.forward"] == found["Functional.gelu.0.forward"]
 
 
@@ -97,18 +103,3 @@ def test_the_gpt_step_has_few_items(pytester: pytest.Pytester) -> None:
     dump = unpack("msprobe-1.0.4/gpt", pytester.path)
     assert len(json.loads(dump.read_text())["data"]) == 338
     assert len(collected(pytester, f"--probe-dump={dump}", "--probe-unique")) == 112
-
-
-def test_the_death_of_a_case_counts_its_duplicates(pytester: pytest.Pytester, alike: Path) -> None:
-    pytester.makeconftest(
-        """
-        import os, signal
-
-        def pytest_probe_inputs(case, arguments):
-            if case.record.api == "gelu":
-                os.kill(os.getpid(), signal.SIGABRT)
-        """
-    )
-    run = pytester.runpytest(*RUN, "--probe-unique", "--probe-out=out", "-n1")
-    run.assert_outcomes(passed=1, failed=1, deselected=3)
-    assert timeless()["Functional.gelu.0.forward"]["folded"] == 3
