@@ -35,12 +35,7 @@ from benchmarks.mutations import instead  # noqa: E402
 from pytest_probe.check import Checker, RunRequest  # noqa: E402
 from pytest_probe.model.comparison import Comparison  # noqa: E402
 from pytest_probe.model.verdict import OutputVerdict  # noqa: E402
-from pytest_probe.numerics.dtypes import (  # noqa: E402
-    AnyArray,
-    BoolArray,
-    ulp,
-    widen,
-)
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, ulp, widen  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402
 from pytest_probe.standards import STANDARDS  # noqa: E402
 from tests.support.devices import Emulated  # noqa: E402

@@ -83,8 +83,8 @@ def wrappers() -> list[tuple[Any, str, Callable[..., str]]]:
     run = TorchFramework.run
 
     @functools.wraps(run)
-    def remembering(framework: Any, function: Any, args: Any, kwargs: Any, way: Any, wanted: Any = None) -> Any:
-        made = run(framework, function, args, kwargs, way, wanted)
+    def remembering(framework: Any, function: Any, arguments: Any, way: Any, wanted: Any = None) -> Any:
+        made = run(framework, function, arguments, way, wanted)
         on_device[id(made)] = way.device is not None
         return made
 

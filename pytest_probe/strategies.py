@@ -54,5 +54,5 @@ def tensors(shape: str = "*s", *, dtype: str = "float32", device: str = "cpu") -
 def _made(drawn: DrawnCall, device: str) -> DrawnArguments:
     framework = frameworks.load()
     arguments = drawn.arguments(drawn.call())
-    bound = framework.bind(arguments.args, arguments.kwargs, Way(framework.device(device)), None)
+    bound = framework.bind(arguments, Way(framework.device(device)), None)
     return DrawnArguments(tuple(bound.args), dict(bound.kwargs), str(drawn))

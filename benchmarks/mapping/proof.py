@@ -20,7 +20,7 @@ from pytest_probe.errors import Unsupported
 from pytest_probe.frameworks.base import Framework
 from pytest_probe.frameworks.mapping import NO_COUNTERPART
 from pytest_probe.model.dump import leaves
-from pytest_probe.model.run import Device, Leaf, Run, Wanted, Way
+from pytest_probe.model.run import Arguments, Device, Leaf, Run, Wanted, Way
 from pytest_probe.numerics.dtypes import is_complex, is_floating
 
 LIMIT = 1e-12
@@ -177,7 +177,8 @@ def difference(own: Callable[..., Any], other: Callable[..., Any], call: DrawnCa
 
 def _run(framework: Framework, function: Callable[..., Any], call: DrawnCall, floats: frozenset[str], way: Way) -> Run:
     try:
-        return framework.run(function, call.args, call.kwargs, way, Wanted(floats, copies=True) if floats else None)
+        arguments = Arguments(tuple(call.args), dict(call.kwargs), None)
+        return framework.run(function, arguments, way, Wanted(floats, copies=True) if floats else None)
     except Unsupported as error:
         raise Refused(str(error)) from error
     except Exception as error:

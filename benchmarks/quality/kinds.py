@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.frameworks.base import Framework
-from pytest_probe.model.run import Device, Run, Wanted, Way
+from pytest_probe.model.run import Arguments, Device, Run, Wanted, Way
 
 Surroundings: TypeAlias = Callable[[], contextlib.AbstractContextManager[Any]]
 
@@ -81,23 +81,16 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.framework, name)
 
-    def run(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        way: Way,
-        wanted: Wanted | None = None,
-    ) -> Run:
+    def run(self, function: Callable[..., Any], arguments: Arguments, way: Way, wanted: Wanted | None = None) -> Run:
         if isinstance(way.device, Emulated):
             beside = replace(way, device=way.device.cpu)
-            self._beside = self.framework.run(function, args, kwargs, beside, wanted)
+            self._beside = self.framework.run(function, arguments, beside, wanted)
             self.plain = dict(self._beside.outputs)
             # The surroundings are the device's own: no state of a user's takes their place.
             with way.device.surroundings:
-                return self.framework.run(function, args, kwargs, replace(way, state="fixed"), wanted)
+                return self.framework.run(function, arguments, replace(way, state="fixed"), wanted)
         before = self.framework.random_state()
-        run = self.framework.run(function, args, kwargs, way, wanted)
+        run = self.framework.run(function, arguments, way, wanted)
         self.draws |= before != self.framework.random_state()
         return run
 

@@ -284,7 +284,7 @@ class Reference(Struct, frozen=True, dict=True):
     def again(self, leaves: Mapping[str, Leaf], way: Way, wanted: Wanted | None) -> Run:
         """The reference's call on other values of the same arguments."""
         arguments = with_leaves(self.candidate.arguments, leaves)
-        return self.framework.run(self.candidate.reference, arguments.args, arguments.kwargs, way, wanted)
+        return self.framework.run(self.candidate.reference, arguments, way, wanted)
 
     def with_borders(self) -> Reference | None:
         """The reference that rounds at the borders which the user named; None where none is."""
@@ -295,22 +295,22 @@ class Reference(Struct, frozen=True, dict=True):
         """A call of the reference's function, which leaves out what users put in the device's place, in the case's own
         dtypes and the recorded state; one in which the reference raises as well was another."""
         way = Way(device=device, autocast=self.autocast, default=default_dtype(self.call))
-        state = self.recorded_state
+        found, state = self.candidate, self.recorded_state
         try:
-            return self._run(self.candidate.reference, way, state)
+            return self.framework.run(found.reference, found.arguments, way, state)
         except MemoryError:
             raise
         except Exception:
             if state == self.wanted or self.runs(state):
                 raise
-        return self._run(self.candidate.reference, way, self.wanted)
+        return self.framework.run(found.reference, found.arguments, way, self.wanted)
 
     def under_test(self, calls: Calls, device: Device, wanted: Wanted | None) -> Run:
         """The call on the device under test, which its framework runs; it meets what the user has set."""
         arguments, way = self.candidate.arguments, self.way_under_test(device)
         if self.placed is not None and way.stays and device.name == self.way.place:
             arguments = with_leaves(arguments, self.leaves_there)
-        return calls.run(self.candidate.on_device, arguments.args, arguments.kwargs, way, wanted)
+        return calls.run(self.candidate.on_device, arguments, way, wanted)
 
     @property
     def leaves_there(self) -> Mapping[str, Leaf]:
@@ -326,17 +326,12 @@ class Reference(Struct, frozen=True, dict=True):
         stays = self.corner is not None and self.way.place != "cpu" and self.framework.keeps(device)
         return Way(device=device, autocast=self.autocast, default=default_dtype(self.call), state=state, stays=stays)
 
-    def _run(self, function: Callable[..., Any], way: Way, wanted: Wanted | None) -> Run:
-        arguments = self.candidate.arguments
-        return self.framework.run(function, arguments.args, arguments.kwargs, way, wanted)
-
     def returned(self, device: Device, *, computed: bool) -> Returned:
         """What the reference's function returns in the case's own dtypes, in what the user has set. Raises whatever it
         raises."""
-        arguments = self.candidate.arguments
         way = self.way_under_test(device)
         function = looked_up(self.candidate.reference)  # here, where no user's stands in its place
-        return self.framework.would_return(function, arguments.args, arguments.kwargs, way, computed=computed)
+        return self.framework.would_return(function, self.candidate.arguments, way, computed=computed)
 
     def gradients(self, incoming: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
         """The gradients of the wanted arguments, once; arguments without one are left out."""

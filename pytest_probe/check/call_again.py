@@ -159,9 +159,7 @@ class Call:
         arguments = arguments or self.arguments
         way = replace(reference.way_under_test(self.engines.device), placing=placing, inside=inside)
         with self.source.running():
-            return self.framework.run(
-                function or reference.candidate.on_device, arguments.args, arguments.kwargs, way, wanted
-            )
+            return self.framework.run(function or reference.candidate.on_device, arguments, way, wanted)
 
     def results(
         self,

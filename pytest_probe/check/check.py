@@ -277,7 +277,7 @@ class Checker:
         arguments = reference.candidate.arguments
         wanted, way = reference.wanted if gradient else None, Way(runner.engines.device, state="users")
         with noting_device_memory(reference.framework):
-            bound = reference.framework.bind(arguments.args, arguments.kwargs, way, wanted)
+            bound = reference.framework.bind(arguments, way, wanted)
         return PreparedCall(case, reference, bound)
 
     def judge(

@@ -101,7 +101,7 @@ def _draws(
     way = Way(source.device, state="users")
     for _ in range(DRAWS if wanted.rounding == "stochastic" else 1):
         with source.running():
-            run = source.framework.run(function, arguments.args, arguments.kwargs, way, None)
+            run = source.framework.run(function, arguments, way, None)
         yield list(run.outputs.values())
 
 

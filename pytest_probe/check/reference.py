@@ -188,9 +188,8 @@ class ReferenceRuns(Struct, frozen=True):
     def _bytes_inside(self, candidate: Candidate) -> int:
         """Bytes that a run holds at a time, or what an earlier run kept of that: where a bound does not tell, torch
         imports its compiler to count them."""
-        arguments, limit = candidate.arguments, inputs.bytes_of_run(self.memory)
-        call = candidate.reference, arguments.args, arguments.kwargs
-        counted = functools.partial(self.framework.bytes_inside, candidate.name, *call, self.way, limit)
+        limit, call = inputs.bytes_of_run(self.memory), (candidate.name, candidate.reference, candidate.arguments)
+        counted = functools.partial(self.framework.bytes_inside, *call, self.way, limit)
         # 0 depends on the memory that is left here, as what is beyond the limit may.
         return self._kept(
             candidate,
@@ -229,7 +228,7 @@ class ReferenceRuns(Struct, frozen=True):
             # A record that the device refuses as well is a wrong record, and no fault of the reference.
             way = Way(device=device, default=default_dtype(call), state="recorded")
             with on_device():
-                tested.run(candidate.on_device, arguments.args, arguments.kwargs, way, None)
+                tested.run(candidate.on_device, arguments, way, None)
         except MemoryError:
             raise
         except Unsupported as error:
@@ -275,7 +274,7 @@ class ReferenceRuns(Struct, frozen=True):
             run = self._differentiable(candidate, [Wanted(every, candidate.in_place), Wanted(every, True)])
             if run is not None:
                 return run
-        plain = self.framework.run(candidate.reference, arguments.args, arguments.kwargs, self.way, None)
+        plain = self.framework.run(candidate.reference, arguments, self.way, None)
         if not with_gradient:
             return plain, None
         # Running statistics and the like, which the call updates, have no gradient.
@@ -294,7 +293,7 @@ class ReferenceRuns(Struct, frozen=True):
         arguments = candidate.arguments
         for wanted in dict.fromkeys(tries):
             try:
-                run = self.framework.run(candidate.reference, arguments.args, arguments.kwargs, self.way, wanted)
+                run = self.framework.run(candidate.reference, arguments, self.way, wanted)
             except (RuntimeError, ValueError):
                 continue
             except HookFailed as error:

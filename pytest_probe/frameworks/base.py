@@ -307,29 +307,14 @@ class Calls(Protocol):
         """Raises UnsafeArguments where a kernel of the call would not notice that they are wrong, and may end the
         process."""
 
-    def bytes_inside(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        way: Way,
-        limit: int,
-    ) -> int:
+    def bytes_inside(self, name: str, function: Callable[..., Any], arguments: Arguments, way: Way, limit: int) -> int:
         """Bytes of tensors that the reference's run of a call holds at a time, its arguments apart, found before any
         are taken; 0 where they are certain to be below the limit. name is the API's canonical one."""
 
-    def run(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        way: Way,
-        wanted: Wanted | None = None,
-    ) -> Run:
+    def run(self, function: Callable[..., Any], arguments: Arguments, way: Way, wanted: Wanted | None = None) -> Run:
         """Make a call. Raises whatever the call raises."""
 
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None) -> Bound:
+    def bind(self, arguments: Arguments, way: Way, wanted: Wanted | None) -> Bound:
         """The arguments of a call that somebody else makes; what it returns goes to `left`."""
 
     def left(self, bound: Bound, result: Any) -> Run:
@@ -342,9 +327,7 @@ class Calls(Protocol):
     def returned(self, run: Run) -> Returned:
         """How the outputs of a run lie on its device."""
 
-    def would_return(
-        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, *, computed: bool
-    ) -> Returned:
+    def would_return(self, function: Callable[..., Any], arguments: Arguments, way: Way, *, computed: bool) -> Returned:
         """What a call returns in its own dtypes on the way's device; not computed: found from shapes and dtypes alone.
         Raises whatever the call raises, and where it asks for values that are not there."""
 

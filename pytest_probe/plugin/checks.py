@@ -21,7 +21,7 @@ from pytest_probe.inputs.draws import RecordStreams
 from pytest_probe.model.case import Demands
 from pytest_probe.model.dump import Direction, Record
 from pytest_probe.model.result import PortableId, Result
-from pytest_probe.model.run import Way
+from pytest_probe.model.run import Arguments, Way
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.options import COLLECTIVES, RELATIONS, TWO_CALLS, imported
 from pytest_probe.plugin import junit
@@ -151,7 +151,7 @@ class ProbeFixture(_Checks):
         engines = self._checker.engines
         with engines.settled():
             leaf = wanted.leaf(stream, lambda tensor: engines.framework.take(tensor, engines.device))
-            return engines.framework.bind([leaf], {}, Way(engines.device), None).args[0]
+            return engines.framework.bind(Arguments((leaf,), {}, None), Way(engines.device), None).args[0]
 
     def check(
         self,

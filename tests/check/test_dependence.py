@@ -60,9 +60,9 @@ def test_no_kernel_runs_on_exchanged_values_that_it_would_not_check(monkeypatch:
     seen: list[int] = []
     run = type(made.reference.framework).run
 
-    def watched(self: Any, function: Any, args: Any, kwargs: Any, *others: Any) -> Any:
-        seen.append(int(kwargs["lengths"].array.sum()))
-        return run(self, function, args, kwargs, *others)
+    def watched(self: Any, function: Any, arguments: Any, *others: Any) -> Any:
+        seen.append(int(arguments.kwargs["lengths"].array.sum()))
+        return run(self, function, arguments, *others)
 
     monkeypatch.setattr(type(made.reference.framework), "run", watched)
     assert Dependence(made, "forward").terms("output.0") is None

@@ -68,8 +68,8 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 return Outputs({**values.lying, **there})
             return {**values, **wrong}
 
-        def other_run(self: Any, function: Any, args: Any, kwargs: Any, way: Any, wanted: Any = None) -> Run:
-            found: Run = run(self, function, args, kwargs, way, wanted)
+        def other_run(self: Any, function: Any, arguments: Any, way: Any, wanted: Any = None) -> Run:
+            found: Run = run(self, function, arguments, way, wanted)
             if way.place == "cpu:0":
                 found.outputs = changed(found.outputs, forward)
             return found

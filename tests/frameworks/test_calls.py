@@ -58,7 +58,7 @@ def leaf(*shape: int, seed: int = 0) -> Leaf:
 
 
 def run(kit: Any, function: Any, *args: Any, way: Way = WIDE, wanted: Wanted | None = None, **kwargs: Any) -> Run:
-    done: Run = kit.framework.run(function, args, kwargs, way, wanted)
+    done: Run = kit.framework.run(function, Arguments(args, kwargs, None), way, wanted)
     return done
 
 

@@ -296,7 +296,7 @@ class _Trial(Struct, frozen=True):
         parts = []
         for window in windows.parts:
             part = with_leaves(self.candidate.arguments, self.cut.leaves_at(self.leaves, window))
-            parts.append(self.calls.run(self.candidate.reference, part.args, part.kwargs, self.way, wanted))
+            parts.append(self.calls.run(self.candidate.reference, part, self.way, wanted))
         axes, changed = windows.axes(run, parts), changed_by(run, leaves)
         # Of what stays whole only a single element may be written to, as a count of steps: each piece must then leave
         # the same one.

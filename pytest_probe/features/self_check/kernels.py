@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -77,22 +77,14 @@ class DeviceKernels:
             raise NoKernel("the function under test is the only one there is")
         return function
 
-    def run(
-        self,
-        function: Function,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        way: Way,
-        wanted: Wanted | None = None,
-    ) -> Run:
+    def run(self, function: Function, arguments: Arguments, way: Way, wanted: Wanted | None = None) -> Run:
         if way != self._plain:
             in_steps = way.dtype == "float64" and not (way.steps is not None and way.steps.own)
             with self._in("steps" if in_steps else "another"):
-                return self._framework.run(function, args, kwargs, way, wanted)
-        given = mapped(Arguments(tuple(args), dict(kwargs), None), self._cast)
+                return self._framework.run(function, arguments, way, wanted)
         kernel = Way(device=self._device, default=self._dtype)
         with self._in("kernel"):
-            found = self._framework.run(function, given.args, given.kwargs, kernel, wanted)
+            found = self._framework.run(function, mapped(arguments, self._cast), kernel, wanted)
         after = found.after
         return Run(
             {

@@ -173,7 +173,7 @@ def _tries(
                 given = candidate.arguments
                 try:
                     with source.running():
-                        run = source.framework.run(candidate.on_device, given.args, given.kwargs, way, wanted)
+                        run = source.framework.run(candidate.on_device, given, way, wanted)
                 except (NoKernel, DeviceRaised) as error:
                     troubles.append(error)
                     continue

@@ -25,7 +25,7 @@ from pytest_probe.frameworks.mindspore.arrays import (
 )
 from pytest_probe.frameworks.python.calls import BoundTensors, PythonCalls, Results
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, SizeSpec
-from pytest_probe.model.run import Array, Device, Layout, Leaf, MeasuredCall, Run, Wanted, Way, map_tree
+from pytest_probe.model.run import Arguments, Array, Device, Layout, Leaf, MeasuredCall, Run, Wanted, Way, map_tree
 from pytest_probe.numerics.arrays import same_bytes
 from pytest_probe.numerics.dtypes import numpy_dtype
 
@@ -40,11 +40,11 @@ def _layouts(device: Device | None) -> Callable[[Any], Layout]:
 class MindSporeBound(BoundTensors):
     """With the values that the tensors had, since not every kernel that writes to a tensor says so."""
 
-    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None) -> None:
+    def __init__(self, arguments: Arguments, way: Way, wanted: Wanted | None) -> None:
         if way.autocast:
             raise Unsupported("MindSpore has no autocast of a single call", "no autocast")
         self.arrays: dict[str, np.ndarray] = {}
-        super().__init__(args, kwargs, way, wanted)
+        super().__init__(arguments, way, wanted)
 
     @staticmethod
     def version(tensor: Tensor) -> int:
@@ -78,34 +78,27 @@ class MindSporeCalls(PythonCalls):
     memory_errors = memory_errors
     array = staticmethod(to_array)
 
-    def run(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        way: Way,
-        wanted: Wanted | None = None,
-    ) -> Run:
+    def run(self, function: Callable[..., Any], arguments: Arguments, way: Way, wanted: Wanted | None = None) -> Run:
         ran = partial(self._ran, function, way, wanted)
         try:
-            return ran(args, kwargs)
+            return ran(arguments)
         except TypeError as error:
             # Dumps tell no tuples from lists, and some functions take tuples only.
-            if not any(isinstance(value, list) for value in (*args, *kwargs.values())):
+            if not any(isinstance(value, list) for value in (*arguments.args, *arguments.kwargs.values())):
                 raise
             with contextlib.suppress(TypeError):
-                return ran(tuple(map(_as_tuple, args)), {name: _as_tuple(value) for name, value in kwargs.items()})
+                args = tuple(map(_as_tuple, arguments.args))
+                kwargs = {name: _as_tuple(value) for name, value in arguments.kwargs.items()}
+                return ran(Arguments(args, kwargs, None))
             raise error
 
-    def _ran(
-        self, function: Callable[..., Any], way: Way, wanted: Wanted | None, args: Sequence[Any], kwargs: Any
-    ) -> Run:
+    def _ran(self, function: Callable[..., Any], way: Way, wanted: Wanted | None, arguments: Arguments) -> Run:
         assert way.device is not None
         made = partial(way.device.call, looked_up(function))
         with self.memory_errors:
-            bound = self.bind(args, kwargs, way, wanted)
+            bound = self.bind(arguments, way, wanted)
             run = self.left(bound, made(bound.args, bound.kwargs))
-            again = partial(_outputs, self, made, partial(self.bind, args, kwargs, way, wanted))
+            again = partial(_outputs, self, made, partial(self.bind, arguments, way, wanted))
             differentiable = run.differentiable if bound.leaves else ()
             return replace(run, differentiable=differentiable, handle=(*run.handle, again))
 

@@ -121,22 +121,15 @@ class MindSporeFramework(StoredFramework):
     def literal_script(self, found: LiteralCall) -> str:
         return ""
 
-    def run(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        way: Way,
-        wanted: Wanted | None = None,
-    ) -> Run:
+    def run(self, function: Callable[..., Any], arguments: Arguments, way: Way, wanted: Wanted | None = None) -> Run:
         if isinstance(way.device, MindSporeDevice):
-            return self._calls.run(function, args, kwargs, way, wanted)
-        return super().run(function, args, kwargs, way, wanted)
+            return self._calls.run(function, arguments, way, wanted)
+        return super().run(function, arguments, way, wanted)
 
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None = None) -> Any:
+    def bind(self, arguments: Arguments, way: Way, wanted: Wanted | None = None) -> Any:
         if isinstance(way.device, MindSporeDevice):
-            return self._calls.bind(args, kwargs, way, wanted)
-        return super().bind(args, kwargs, way, wanted)
+            return self._calls.bind(arguments, way, wanted)
+        return super().bind(arguments, way, wanted)
 
     def left(self, bound: Bound, result: Any) -> Run:
         return self._calls.left(bound, result) if isinstance(bound, MindSporeBound) else super().left(bound, result)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from pytest_probe.frameworks.paddle.rounding import rounding
 from pytest_probe.frameworks.paddle.state import OfUser
 from pytest_probe.frameworks.python.calls import BoundTensors, PythonCalls, Results
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, SizeSpec
-from pytest_probe.model.run import Array, Device, Layout, Leaf, Wanted, Way
+from pytest_probe.model.run import Arguments, Array, Device, Layout, Leaf, Wanted, Way
 from pytest_probe.numerics.arrays import layout
 from pytest_probe.numerics.dtypes import is_complex, is_floating, is_inexact, widen
 
@@ -46,12 +46,12 @@ class PaddleBound(BoundTensors):
     """Raises NotImplementedError for a way that needs to see more of a call than its operators in float64, which is all
     that Paddle shows."""
 
-    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None) -> None:
+    def __init__(self, arguments: Arguments, way: Way, wanted: Wanted | None) -> None:
         steps = way.steps
         shown = steps is None or (steps.fine and not steps.own and steps.dtype == "float32")
         if way.mode is not None or way.jitter is not None or not shown:
             raise NotImplementedError("Paddle does not show the steps inside its kernels")
-        super().__init__(args, kwargs, way, wanted)
+        super().__init__(arguments, way, wanted)
 
     @staticmethod
     def version(tensor: Tensor) -> int:
@@ -133,12 +133,10 @@ class PaddleCalls(PythonCalls):
                 tracer._has_grad = had_grad
                 paddle.set_default_dtype(default)
 
-    def bind(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None = None
-    ) -> BoundTensors:
+    def bind(self, arguments: Arguments, way: Way, wanted: Wanted | None = None) -> BoundTensors:
         # A copy for an in-place call is a step of its gradient's way.
         with self.surroundings(replace(way, autocast="", state="fixed", steps=None), wanted is not None):
-            return super().bind(args, kwargs, way, wanted)
+            return super().bind(arguments, way, wanted)
 
     def records(self, wanted: Wanted | None) -> bool:
         return wanted is not None

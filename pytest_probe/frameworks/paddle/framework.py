@@ -22,7 +22,7 @@ from pytest_probe.frameworks.paddle.references import border, widening
 from pytest_probe.frameworks.paddle.script import LITERAL, SCRIPT
 from pytest_probe.frameworks.python.framework import PythonDevice, PythonFramework
 from pytest_probe.model.measurement import Clock
-from pytest_probe.model.run import Device, MemoryUse, Way
+from pytest_probe.model.run import Arguments, Device, MemoryUse, Way
 from pytest_probe.system.machine import last_level_cache
 from pytest_probe.user_errors import message_of
 
@@ -144,16 +144,8 @@ class PaddleFramework(PaddleCalls, PythonFramework):
     def emulating(self, name: str) -> Device:
         return EmulatedDevice() if self.device(name).name == "cpu" else super().emulating(name)
 
-    def bytes_inside(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        way: Way,
-        limit: int,
-    ) -> int:
-        return memory.bytes_inside(name, args, kwargs, limit)
+    def bytes_inside(self, name: str, function: Callable[..., Any], arguments: Arguments, way: Way, limit: int) -> int:
+        return memory.bytes_inside(name, arguments.args, arguments.kwargs, limit)
 
     def as_single(self, function: Callable[..., Any], largest: float, name: str) -> Callable[..., Any]:
         return function if name not in references.DEFAULTS else partial(references.as_single, function, largest, name)

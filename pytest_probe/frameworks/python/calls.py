@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from pytest_probe.frameworks.base import Bound, Repeated, looked_up, reference_run
 from pytest_probe.model.device_arrays import Outputs
 from pytest_probe.model.run import (
+    Arguments,
     Device,
     Layout,
     Leaf,
@@ -102,13 +103,13 @@ class BoundTensors(ABC):
     """Arguments as a framework takes them for one way of running; by name the tensors among them, the ones that
     get gradients, and how often each had been written to. steps is the mode that rounds the steps of the call."""
 
-    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None) -> None:
+    def __init__(self, arguments: Arguments, way: Way, wanted: Wanted | None) -> None:
         self.way = way
         self.wanted = wanted or Wanted()
         self.tensors: dict[str, Any] = {}
         self.leaves: dict[str, Any] = {}
-        self.args: list[Any] = map_tree(list(args), "input", self._leaf)
-        self.kwargs: dict[str, Any] = map_tree(kwargs, "kwargs", self._leaf)
+        self.args: list[Any] = map_tree(list(arguments.args), "input", self._leaf)
+        self.kwargs: dict[str, Any] = map_tree(arguments.kwargs, "kwargs", self._leaf)
         self.steps = self.rounding()
         # What a call writes to has another version afterwards.
         self.versions = {name: self.version(tensor) for name, tensor in self.tensors.items()}
@@ -147,16 +148,9 @@ class PythonCalls(ABC):
     memory_errors: ClassVar[MemoryErrors]
 
     @on_reference
-    def run(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        way: Way,
-        wanted: Wanted | None = None,
-    ) -> Run:
+    def run(self, function: Callable[..., Any], arguments: Arguments, way: Way, wanted: Wanted | None = None) -> Run:
         with self.memory_errors:
-            bound = self.bind(args, kwargs, way, wanted)
+            bound = self.bind(arguments, way, wanted)
             with self.surroundings(way, self.records(wanted), bound.steps), way.entered():
                 if way.device is None:
                     with reference_run(way):
@@ -166,11 +160,9 @@ class PythonCalls(ABC):
                     result = way.device.call(looked_up(function), bound.args, bound.kwargs)
             return self.left(bound, result)
 
-    def bind(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None = None
-    ) -> BoundTensors:
+    def bind(self, arguments: Arguments, way: Way, wanted: Wanted | None = None) -> BoundTensors:
         with self.memory_errors:
-            return self.bound(args, kwargs, way, wanted)
+            return self.bound(arguments, way, wanted)
 
     def left(self, bound: Bound, result: Any) -> Run:
         assert isinstance(bound, BoundTensors)
@@ -206,12 +198,10 @@ class PythonCalls(ABC):
         return self.results.described(result, outputs, bound.way.device)
 
     @on_reference
-    def would_return(
-        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, *, computed: bool
-    ) -> Returned:
+    def would_return(self, function: Callable[..., Any], arguments: Arguments, way: Way, *, computed: bool) -> Returned:
         with self.memory_errors:
             way = way if computed else replace(way, device=self.shapes_alone())
-            bound = self.bind(args, kwargs, way)
+            bound = self.bind(arguments, way)
             with self.surroundings(way, grad=False):
                 result = function(*bound.args, **bound.kwargs)
             return self.results.described(result, dict(self.results.flattened(result)), way.device)
@@ -241,8 +231,8 @@ class PythonCalls(ABC):
 
     @contextmanager
     def repeated(self, call: MeasuredCall) -> Iterator[Repeated]:
-        arguments, way, wanted = call.arguments, call.way, call.wanted
-        bounds = [self.bind(arguments.args, arguments.kwargs, way, wanted) for _ in range(call.sets)]
+        way, wanted = call.way, call.wanted
+        bounds = [self.bind(call.arguments, way, wanted) for _ in range(call.sets)]
         if call.incoming is None:
             assert way.device is not None
             make = way.device.call

@@ -31,7 +31,7 @@ from pytest_probe.frameworks.torch.arrays import to_tensor, widened
 from pytest_probe.frameworks.torch.calls import CALLS, TorchBound
 from pytest_probe.frameworks.torch.kernels import DispatchMode, KernelsBy
 from pytest_probe.model.dump import SizeSpec, leaves
-from pytest_probe.model.run import Array, Leaf, Way
+from pytest_probe.model.run import Arguments, Array, Leaf, Way
 from pytest_probe.user_errors import message_of
 
 # These give what they take in another shape, whatever numbers they are given.
@@ -62,16 +62,14 @@ _SIZED = frozenset(("empty", "ones", "rand", "randn", "zeros"))
 _NOT_KNOWN = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
 
 
-def bytes_inside(
-    name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, limit: int
-) -> int:
+def bytes_inside(name: str, function: Callable[..., Any], arguments: Arguments, way: Way, limit: int) -> int:
     """Bytes of tensors that a run holds at a time, its arguments apart; see Framework.bytes_inside."""
     enough = limit / (8 * _SLACK)
-    if _bound(name, args, kwargs, enough) <= enough:
+    if _bound(name, arguments.args, arguments.kwargs, enough) <= enough:
         return 0
     way = replace(way, place="cpu")
     with _quiet(), CALLS.surroundings(way, grad=False), _fake():
-        bound = _FakeBound(args, kwargs, way, None)
+        bound = _FakeBound(arguments, way, None)
         held = _Held()
         try:
             with held:
@@ -82,7 +80,7 @@ def bytes_inside(
             pass
         except Exception as error:  # it raises on the real arguments, too
             return _BEYOND if _OVERFLOWED in message_of(error) else held.peak
-    return held.peak if held.peak > limit else _watched(function, args, kwargs, way, limit)
+    return held.peak if held.peak > limit else _watched(function, arguments, way, limit)
 
 
 def _bound(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], enough: float) -> float:
@@ -213,7 +211,7 @@ class _TooMuch(Exception):
         self.size = size
 
 
-def _watched(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, limit: int) -> int:
+def _watched(function: Callable[..., Any], arguments: Arguments, way: Way, limit: int) -> int:
     """Bytes that a kernel of the call would make beyond the limit, on the real arguments; 0 where none does."""
 
     def refusing(kernel: Any, args: Any, kwargs: Any) -> Any:
@@ -223,7 +221,7 @@ def _watched(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
         return kernel(*args, **kwargs)
 
     with CALLS.surroundings(way, grad=False):
-        bound = CALLS.bind(args, kwargs, way)
+        bound = CALLS.bind(arguments, way)
         with _quiet(), KernelsBy(refusing):
             try:
                 function(*bound.args, **bound.kwargs)

@@ -30,10 +30,10 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     count = 0
     run = calls.PythonCalls.run
 
-    def counting(self: Any, function: Any, args: Any, kwargs: Any, way: Any, wanted: Any = None) -> Any:
+    def counting(self: Any, function: Any, arguments: Any, way: Any, wanted: Any = None) -> Any:
         nonlocal count
         count += bool(way.dtype)
-        return run(self, function, args, kwargs, way, wanted)
+        return run(self, function, arguments, way, wanted)
 
     def since() -> int:
         nonlocal count

@@ -33,11 +33,11 @@ COUNTING = """
     cache._MIN_SECONDS_TO_CACHE = 0.0
     run, finish = calls.PythonCalls.run, Part.finish
 
-    def counted(self, function, args, kwargs, way, wanted=None):
+    def counted(self, function, arguments, way, wanted=None):
         if way.dtype:
             with open("computed", "a") as file:
                 file.write(f"{way.dtype}\\n")
-        return run(self, function, args, kwargs, way, wanted)
+        return run(self, function, arguments, way, wanted)
 
     def finished(self, path):
         marker = pathlib.Path("killed")

@@ -61,9 +61,9 @@ def test_time_alone_makes_no_reference(
     ways: list[Way] = []
     right = TorchFramework.run
 
-    def seen(self: Any, function: Any, args: Any, kwargs: Any, way: Way, wanted: Any = None) -> Run:
+    def seen(self: Any, function: Any, arguments: Any, way: Way, wanted: Any = None) -> Run:
         ways.append(way)
-        return right(self, function, args, kwargs, way, wanted)
+        return right(self, function, arguments, way, wanted)
 
     monkeypatch.setattr(TorchFramework, "run", seen)
     machine.costs |= {"exp": 2e-3, "backward": 3.1e-3}

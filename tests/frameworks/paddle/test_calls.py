@@ -11,7 +11,7 @@ from pytest_probe import frameworks
 from pytest_probe.errors import Unsupported
 from pytest_probe.frameworks.paddle.arrays import restrided, to_array, to_tensor
 from pytest_probe.model.dump import DtypeSpec
-from pytest_probe.model.run import Jitter, Run, Steps, Wanted, Way
+from pytest_probe.model.run import Arguments, Jitter, Run, Steps, Wanted, Way
 from tests.frameworks.test_calls import leaf
 
 WIDE = Way(dtype="float64")
@@ -19,7 +19,7 @@ FRAMEWORK = frameworks.load("paddle")
 
 
 def run(function: Any, *args: Any, way: Way = WIDE, wanted: Wanted | None = None) -> Run:
-    return FRAMEWORK.run(function, args, {}, way, wanted)
+    return FRAMEWORK.run(function, Arguments(args, {}, None), way, wanted)
 
 
 @pytest.mark.parametrize("name", ["uint16", "uint32", "uint64"])
@@ -58,7 +58,7 @@ def test_what_a_test_of_the_users_gives_and_takes() -> None:
     taken = FRAMEWORK.take([mine, paddle.float16, mine.T, 3], device)
     assert (taken[0].array.tolist(), taken[0].requires_grad, taken[0].strides) == ([[0, 1, 2], [3, 4, 5]], True, None)
     assert (taken[1], taken[2].strides, taken[3]) == (DtypeSpec("float16"), (1, 3), 3)
-    bound = FRAMEWORK.bind([taken[0]], {}, Way(device), Wanted(frozenset({"input.0"})))
+    bound = FRAMEWORK.bind(Arguments((taken[0],), {}, None), Way(device), Wanted(frozenset({"input.0"})))
     done = FRAMEWORK.left(bound, bound.args[0] * 2)
     assert FRAMEWORK.gradients(done, {"output.0": np.ones((2, 3), np.float32)})["input.0"].tolist() == [[2] * 3] * 2
 

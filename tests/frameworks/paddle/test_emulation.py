@@ -11,7 +11,7 @@ paddle = pytest.importorskip("paddle")
 from pytest_probe import frameworks
 from pytest_probe.errors import SettingsError
 from pytest_probe.model.dump import DtypeSpec
-from pytest_probe.model.run import Leaf, Run, Wanted, Way
+from pytest_probe.model.run import Arguments, Leaf, Run, Wanted, Way
 
 FRAMEWORK = frameworks.load("paddle")
 DEVICE = FRAMEWORK.emulating("cpu")
@@ -23,13 +23,13 @@ def leaf(*shape: int, seed: int = 0, dtype: Any = BFLOAT16) -> Leaf:
 
 
 def run(function: Any, *args: Any, wanted: Wanted | None = None, **kwargs: Any) -> Run:
-    return FRAMEWORK.run(function, args, kwargs, Way(DEVICE), wanted)
+    return FRAMEWORK.run(function, Arguments(args, kwargs, None), Way(DEVICE), wanted)
 
 
 def test_a_kernel_that_is_not_there() -> None:
     x, y = leaf(4, 8), leaf(8, 3, seed=1)
     with pytest.raises(RuntimeError, match="The kernel with key"):
-        FRAMEWORK.run(paddle.matmul, [x, y], {}, Way(FRAMEWORK.device("cpu")))
+        FRAMEWORK.run(paddle.matmul, Arguments((x, y), {}, None), Way(FRAMEWORK.device("cpu")))
     found = run(paddle.matmul, x, y).outputs["output.0"]
     assert found.dtype == BFLOAT16
     exact = x.array.astype(np.float64) @ y.array.astype(np.float64)

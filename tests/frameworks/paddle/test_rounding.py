@@ -9,7 +9,7 @@ paddle = pytest.importorskip("paddle")
 
 from pytest_probe import frameworks
 from pytest_probe.frameworks.paddle.decomposed import DECOMPOSED
-from pytest_probe.model.run import Leaf, Steps, Wanted, Way
+from pytest_probe.model.run import Arguments, Leaf, Steps, Wanted, Way
 
 F = paddle.nn.functional
 FRAMEWORK = frameworks.load("paddle")
@@ -48,7 +48,7 @@ FUNCTIONS: dict[str, Any] = {
 
 def both(function: Any, steps: Steps | None, values: np.ndarray = VALUES) -> tuple[np.ndarray, np.ndarray]:
     way = Way(dtype="float64", steps=steps)
-    done = FRAMEWORK.run(function, [Leaf(values)], {}, way, Wanted(frozenset({"input.0"})))
+    done = FRAMEWORK.run(function, Arguments((Leaf(values),), {}, None), way, Wanted(frozenset({"input.0"})))
     incoming = {"output.0": np.ones(done.outputs["output.0"].shape)}
     return done.outputs["output.0"], FRAMEWORK.gradients(done, incoming)["input.0"]
 

@@ -6,7 +6,7 @@ paddle = pytest.importorskip("paddle")
 
 from pytest_probe import frameworks
 from pytest_probe.frameworks.paddle.state import Fixed, differing
-from pytest_probe.model.run import Way
+from pytest_probe.model.run import Arguments, Way
 
 FRAMEWORK = frameworks.load("paddle")
 
@@ -24,7 +24,7 @@ def test_a_static_program_is_set_aside() -> None:
 
 
 def test_a_run_leaves_the_default_dtype() -> None:
-    FRAMEWORK.run(paddle.ones, [[2]], {}, Way(dtype="float64"))
+    FRAMEWORK.run(paddle.ones, Arguments(([2],), {}, None), Way(dtype="float64"))
     assert paddle.get_default_dtype() == "float32"
 
 

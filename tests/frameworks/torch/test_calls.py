@@ -15,7 +15,7 @@ from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
 from pytest_probe.frameworks.torch.calls import CALLS, ENTRY, backward
 from pytest_probe.frameworks.torch.framework import TorchDevice
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
-from pytest_probe.model.run import Array, Leaf, Run, Wanted, Way
+from pytest_probe.model.run import Arguments, Array, Leaf, Run, Wanted, Way
 from pytest_probe.numerics.dtypes import numpy_dtype
 
 REFERENCE = Way(dtype="float64")
@@ -27,7 +27,7 @@ def leaf(values: Any, dtype: str = "float32") -> Leaf:
 
 
 def call(function: Any, *args: Any, way: Way = REFERENCE, wanted: Wanted | None = None, **kwargs: Any) -> Run:
-    return CALLS.run(function, args, kwargs, way, wanted)
+    return CALLS.run(function, Arguments(args, kwargs, None), way, wanted)
 
 
 def test_a_tensor_has_its_own_memory() -> None:
@@ -85,11 +85,11 @@ def test_floats_become_the_dtype_of_the_reference() -> None:
     def names(*tensors: torch.Tensor) -> list[str]:
         return [str(tensor.dtype).removeprefix("torch.") for tensor in tensors]
 
-    wide = CALLS.run(names, dtypes, {}, REFERENCE, None).outputs
+    wide = CALLS.run(names, Arguments(tuple(dtypes), {}, None), REFERENCE, None).outputs
     assert list(wide.values()) == ["float64", "float64", "float64", "complex128", "int32", "bool"]
-    single = CALLS.run(names, dtypes, {}, Way(dtype="float32"), None).outputs
+    single = CALLS.run(names, Arguments(tuple(dtypes), {}, None), Way(dtype="float32"), None).outputs
     assert list(single.values()) == ["float32", "float32", "float32", "complex64", "int32", "bool"]
-    own = CALLS.run(names, dtypes, {}, ON_CPU, None).outputs
+    own = CALLS.run(names, Arguments(tuple(dtypes), {}, None), ON_CPU, None).outputs
     assert list(own.values()) == ["float32", "bfloat16", "float8_e5m2", "complex64", "int32", "bool"]
 
 
@@ -98,13 +98,13 @@ def test_floats_become_the_dtype_of_the_reference() -> None:
     [(REFERENCE, "torch.float64"), (Way(dtype="float32"), "torch.float32"), (ON_CPU, "torch.bfloat16")],
 )
 def test_dtypes_among_the_arguments_are_widened_for_the_reference(way: Way, dtype: str) -> None:
-    given = CALLS.run(seen, (DtypeSpec("bfloat16"),), {"dtype": DtypeSpec("int64")}, way, None)
+    given = call(seen, DtypeSpec("bfloat16"), dtype=DtypeSpec("int64"), way=way)
     assert given.outputs == {"output.0": f"(({dtype},), {{'dtype': torch.int64}})"}
 
 
 def test_arguments_that_are_no_tensors_become_torchs() -> None:
     args = (DeviceSpec("cuda:3"), SizeSpec((2, 3)), MemoryFormatSpec("channels_last"), slice(1, None, 2), ..., None)
-    given = CALLS.run(seen, args, {"a": [1, 2.5, (True, "x")], "b": {"c": 1j}}, ON_CPU, None)
+    given = call(seen, *args, a=[1, 2.5, (True, "x")], b={"c": 1j}, way=ON_CPU)
     assert given.outputs["output.0"] == (
         "((device(type='cpu'), torch.Size([2, 3]), torch.channels_last, slice(1, None, 2), Ellipsis, None), "
         "{'a': [1, 2.5, (True, 'x')], 'b': {'c': 1j}})"
@@ -118,7 +118,7 @@ def test_arrays_stay_arrays(dtype: str, wide: str) -> None:
     """Each run has its own, on the host; a reference's floats are wide."""
     given = np.ones(3, dtype)
     for way, wanted in ((ON_CPU, dtype), (REFERENCE, wide)):
-        [array] = CALLS.bind([Array(given)], {}, way, None).args
+        [array] = CALLS.bind(Arguments((Array(given),), {}, None), way, None).args
         assert (type(array), array.dtype.name, array.tolist()) == (np.ndarray, wanted, given.tolist())
         array[0] = 0
         assert given[0] == 1
@@ -127,7 +127,7 @@ def test_arrays_stay_arrays(dtype: str, wide: str) -> None:
 def test_a_device_of_a_name_that_torch_does_not_know_has_its_tensors_on_the_cpu() -> None:
     device = TorchDevice("cpu")
     device.name = "accelerator:1"
-    given = CALLS.run(seen, (DeviceSpec("cuda:3"),), {}, Way(device=device, autocast="bfloat16"), None)
+    given = call(seen, DeviceSpec("cuda:3"), way=Way(device=device, autocast="bfloat16"))
     assert given.outputs["output.0"] == "((device(type='cpu'),), {})"
 
 
@@ -145,7 +145,7 @@ def test_surroundings_are_restored() -> None:
 
 def test_autocast() -> None:
     way = Way(device=TorchDevice("cpu"), autocast="bfloat16")
-    made = CALLS.run(torch.matmul, (leaf(np.ones((2, 2))), leaf(np.ones((2, 2)))), {}, way, None)
+    made = call(torch.matmul, leaf(np.ones((2, 2))), leaf(np.ones((2, 2))), way=way)
     assert made.outputs["output.0"].dtype == numpy_dtype("bfloat16")
 
 
@@ -181,7 +181,8 @@ def test_what_is_changed_among_keywords_and_lists() -> None:
 def back(
     function: Any, *args: Any, wanted: Any, seeds: Any = None, way: Way = REFERENCE, **more: Any
 ) -> dict[str, Any]:
-    made = CALLS.run(function, args, more, way, Wanted(frozenset(wanted), function in (torch.Tensor.mul_,)))
+    asked = Wanted(frozenset(wanted), function in (torch.Tensor.mul_,))
+    made = CALLS.run(function, Arguments(args, more, None), way, asked)
     given = seeds or {name: np.ones(made.outputs[name].shape) for name in made.differentiable}
     return {name: value.tolist() for name, value in CALLS.gradients(made, given).items()}
 
@@ -197,7 +198,7 @@ def test_gradients_of_positional_keyword_and_nested_arguments() -> None:
 def test_complex_and_narrow_gradients() -> None:
     found = back(torch.mul, leaf([1 + 1j], "complex64"), leaf([2j], "complex64"), wanted=["input.0"])
     assert found == {"input.0": [-2j]}
-    made = CALLS.run(torch.exp, (leaf([0], "bfloat16"),), {}, ON_CPU, Wanted(frozenset({"input.0"})))
+    made = call(torch.exp, leaf([0], "bfloat16"), way=ON_CPU, wanted=Wanted(frozenset({"input.0"})))
     (gradient,) = CALLS.gradients(made, {"output.0": np.ones(1, numpy_dtype("bfloat16"))}).values()
     assert (gradient.dtype, float(gradient[0])) == (numpy_dtype("bfloat16"), 1.0)
 

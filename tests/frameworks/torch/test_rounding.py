@@ -9,7 +9,7 @@ import torch
 
 from pytest_probe.frameworks.torch.calls import CALLS
 from pytest_probe.frameworks.torch.rounding import StepsMode
-from pytest_probe.model.run import Kernel, Leaf, Steps, Wanted, Way
+from pytest_probe.model.run import Arguments, Kernel, Leaf, Steps, Wanted, Way
 from pytest_probe.numerics.dtypes import AnyArray
 
 X = torch.linspace(0.1, 3.0, 20, dtype=torch.float64)
@@ -166,7 +166,7 @@ def test_a_kernel_without_a_decomposition_stays_whole() -> None:
 
 def gradient(function: Any, steps: Steps | None) -> AnyArray:
     way = Way(dtype="float64", steps=steps)
-    made = CALLS.run(function, (Leaf(X.numpy()),), {}, way, Wanted(frozenset({"input.0"})))
+    made = CALLS.run(function, Arguments((Leaf(X.numpy()),), {}, None), way, Wanted(frozenset({"input.0"})))
     return CALLS.gradients(made, {"output.0": np.ones(20)})["input.0"]
 
 

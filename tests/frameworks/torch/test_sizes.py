@@ -10,7 +10,7 @@ import torch.nn.functional as functional
 
 from pytest_probe.check.both_sides import FLOAT64
 from pytest_probe.frameworks.torch import sizes
-from pytest_probe.model.run import Leaf
+from pytest_probe.model.run import Arguments, Leaf
 from tests.support.replaying import leaf, normal
 
 LIMIT = 1 << 30
@@ -61,7 +61,7 @@ LARGE: Sequence[tuple[Callable[..., Any], list[Any], dict[str, Any], float]] = (
 
 def inside(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], limit: int = LIMIT) -> int:
     name = function.__name__.strip("_")
-    return sizes.bytes_inside(name, function, args, kwargs, FLOAT64, limit)
+    return sizes.bytes_inside(name, function, Arguments(tuple(args), kwargs, None), FLOAT64, limit)
 
 
 @pytest.mark.parametrize(
@@ -126,4 +126,4 @@ def test_a_call_that_raises_is_left_to_its_run() -> None:
 
 def test_a_number_whose_square_is_beyond_float64_is_no_error() -> None:
     arguments = [leaf(np.array(1.7e308), "float64")]
-    assert sizes.bytes_inside("exp", torch.exp, arguments, {}, FLOAT64, LIMIT) <= LIMIT
+    assert sizes.bytes_inside("exp", torch.exp, Arguments(tuple(arguments), {}, None), FLOAT64, LIMIT) <= LIMIT
