@@ -136,7 +136,8 @@ TWO_OF_A_KIND = """
 
 
 def test_a_kind_means_all_of_its_devices(probed: Probed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """-n auto is one worker for each, and each gets one. torch takes a CPU by a number as well."""
+    """-n auto is one worker for each, and each gets one. torch takes a CPU by a number as well. How devices that are
+    named are shared out is in test_moving.py, in the row of multi_acc_check."""
     both = ("cpu:0", "cpu:1")
     monkeypatch.setattr(TorchFramework, "all_devices", lambda self, name: both if name == "cpu" else (name,))
     found = probed("--probe-device=cpu", "-n", "auto", "--probe-api=Functional.*", conftest=TWO_OF_A_KIND)

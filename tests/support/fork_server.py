@@ -1,5 +1,6 @@
-"""A process that has imported torch and pytest, and is forked for each program that forks.py asks it to run, and for
-each worker that a run of pytest among these starts."""
+"""A process that has imported torch, pytest and this package, and is forked for each program that forks.py asks it to
+run, and for each worker that a run of pytest among these starts.
+"""
 
 from __future__ import annotations
 
@@ -162,11 +163,16 @@ def _execute(args: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    import numpy as np  # noqa: F401
-    import pytest  # noqa: F401
+    import hypothesis.strategies  # noqa: F401
     import torch._dynamo  # noqa: F401  # optimizers import it at their first step
     from execnet.gateway_io import Popen2IOMaster
 
+    import pytest_probe.cli
+    import pytest_probe.plugin.reporting  # noqa: F401
+
+    # pytest would warn that it cannot rewrite the asserts of these packages.
+    for name in ("_hypothesis_globals", "hypothesis", "pytest_probe"):
+        sys.modules[name].__doc__ = "PYTEST_DONT_REWRITE"
     programs, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     Popen2IOMaster.__init__ = beginning(partial(Fork, programs))  # type: ignore[method-assign]
     # What forks collect of garbage does not pass over what is here.

@@ -1,4 +1,5 @@
-"""Python programs as forks of one process that has imported torch and pytest: each import anew takes two seconds.
+"""Python programs as forks of one process that has imported torch, pytest and this package: each import anew takes
+three seconds.
 
 They are processes of their own, with a folder, an environment, arguments, output, a status and limits. What hangs on
 when a framework is imported needs a new interpreter, as `subprocess` starts it.

@@ -1,4 +1,5 @@
-"""Three test suites in small, as public projects have them, each with tests that pass and tests that fail."""
+"""Three test suites in small, as public projects have them, each with tests that pass and tests that fail; and one of
+odd operands."""
 
 from __future__ import annotations
 
@@ -103,4 +104,69 @@ LIBRARY = """
     def test_message():
         assert np.allclose([1.0], [2.0]), "not the same"
 """
-SUITES = {"kernel": KERNEL, "layer": LAYER, "library": LIBRARY}
+# What a test compares may be anything.
+ODD = """
+    import numpy as np
+    import torch
+    from torch.testing import assert_close as same
+
+    x = torch.linspace(1, 2, 64).reshape(8, 8)
+
+    def test_meta():
+        same(torch.ones(4, device="meta"), torch.ones(5, device="meta"))
+
+    def test_sparse():
+        same(torch.eye(4).to_sparse(), 2 * torch.eye(4).to_sparse())
+
+    def test_dtypes():
+        same(x, x.double())
+
+    def test_shapes():
+        same(torch.ones(3, 4), torch.ones(4, 3))
+
+    def test_bool_and_complex():
+        same(torch.ones(4, dtype=torch.bool), torch.ones(4, dtype=torch.complex64) * 1j, check_dtype=False)
+
+    def test_complex():
+        same(torch.ones(64, dtype=torch.complex64) * 1j, torch.ones(64, dtype=torch.complex64))
+
+    def test_nan():
+        same(torch.full((4, 4), float("nan")), torch.full((4, 4), float("nan")))
+
+    def test_nan_and_numbers():
+        same(torch.full((4, 4), float("nan")), torch.ones(4, 4))
+
+    def test_empty():
+        same(torch.ones(0, 4), torch.ones(4, 0))
+
+    def test_objects():
+        np.testing.assert_array_equal(np.array([object()]), np.array([object()]))
+
+    def test_strings():
+        np.testing.assert_array_equal(np.array(["a"]), np.array(["b"]))
+
+    def test_keys():
+        same({"a": x}, {"b": x})
+
+    def test_nested():
+        deep = [x]
+        deep.append(deep)
+        assert np.allclose(deep[0] * 2, x)
+
+    def test_raises():
+        class Tensor:
+            shape, dtype = (2,), "float32"
+
+            def __array__(self, *args, **kwargs):
+                raise RuntimeError("it is gone")
+
+        def assert_close(actual, expected):
+            raise AssertionError
+
+        assert_close.__globals__["__name__"], name = "torch.testing.mine", __name__
+        try:
+            assert_close(Tensor(), Tensor())
+        finally:
+            assert_close.__globals__["__name__"] = name
+"""
+SUITES = {"kernel": KERNEL, "layer": LAYER, "library": LIBRARY, "odd": ODD}

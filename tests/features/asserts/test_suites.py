@@ -32,6 +32,13 @@ def without_sections(lines: Iterable[str]) -> list[str]:
 
 
 WAYS = "--probe-asserts", "--probe-asserts=all"
+SAID_OF_ODD = (
+    "the shapes differ: nothing more is compared",
+    "the difference cannot be explained: Unsupported: a tensor of layout torch.sparse_coo",
+    "all numbers are equal: dtypes, shapes, devices or layouts differ",
+    "NaN: 16 on both sides, equal with equal_nan=True alone",
+    "looks like: NaN where numbers are expected",
+)
 
 
 def lines_of(pytester: pytest.Pytester, *options: str) -> list[str]:
@@ -52,6 +59,9 @@ def test_suites_say_the_same(pytester: pytest.Pytester, style: str, ways: tuple[
         assert without_sections(found) == without_sections(plain)
         explained = [line for line in found if "looks like: " in line]
         assert bool(explained) == (style != "no")
+        text = "\n".join(found)
+        assert "INTERNALERROR" not in text
+        assert all(words in text for words in SAID_OF_ODD) or style == "no"
 
 
 def test_workers_send_sections_and_junit_has_them(pytester: pytest.Pytester) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from pytest_probe.features.cache.folder import Part
 from pytest_probe.frameworks.python import calls
 from pytest_probe.settings import parse
 from tests.support import forks
-from tests.support.running import timeless
+from tests.support.running import ran, timeless
 from tests.support.writing import entries, write_dump
 
 pytestmark = pytest.mark.usefixtures("forked")
@@ -52,17 +54,27 @@ COUNTING = """
 """
 
 
-@pytest.fixture(autouse=True)
-def dump(pytester: pytest.Pytester) -> None:
-    """Three calls with their backward."""
+@pytest.fixture(scope="module")
+def without(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a dump of three calls with their backward, and in out/ the results of a run without a cache."""
+    folder = tmp_path_factory.mktemp("without")
     x = torch.randn((2, 64, 64), generator=torch.Generator().manual_seed(0))
     data = {
         **entries("Torch.matmul.0", torch.matmul, x, x, backward=True),
         **entries("Functional.softmax.0", F.softmax, x, -1, backward=True),
         **entries("Functional.gelu.0", F.gelu, x, backward=True),
     }
-    write_dump(pytester.path, data)
+    write_dump(folder, data)
+    assert ran(folder, *RUN, "--probe-out=out").result.ret == 0
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def expected(pytester: pytest.Pytester, without: Path) -> dict[str, dict[str, Any]]:
+    """What that run found. The test has its own copy of the dump."""
+    shutil.copy(without / "dump.json", pytester.path)
     pytester.makeconftest(COUNTING)
+    return timeless(without / "out")
 
 
 def run_here(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
@@ -81,13 +93,11 @@ def computed(pytester: pytest.Pytester) -> int:
     return found
 
 
-def test_the_second_run_computes_no_reference(pytester: pytest.Pytester) -> None:
+def test_the_second_run_computes_no_reference(pytester: pytest.Pytester, expected: dict[str, dict[str, Any]]) -> None:
     def run(out: str, *args: str) -> dict[str, Any]:
         run_here(pytester, *RUN, f"--probe-out={out}", "-n1", *args).assert_outcomes(passed=6)
         return timeless(out)
 
-    expected = run("without")
-    assert computed(pytester) > 12
     assert run("first", "--probe-cache=cache") == expected
     assert computed(pytester) > 12
     assert run("second", "--probe-cache=cache") == expected
@@ -95,10 +105,8 @@ def test_the_second_run_computes_no_reference(pytester: pytest.Pytester) -> None
 
 
 def test_a_kill_and_two_runs_at_once_leave_a_good_cache(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, expected: dict[str, dict[str, Any]]
 ) -> None:
-    assert run_here(pytester, *RUN, "--probe-out=without").ret == 0
-    expected = timeless("without")
     monkeypatch.setenv("KILLED", "1")
     assert pytester.runpytest_subprocess(*RUN, "--probe-cache=cache").ret == -signal.SIGKILL
     suffixes = sorted(path.suffix for path in (pytester.path / "cache").iterdir())

@@ -102,19 +102,18 @@ def test_inductor_is_right_and_its_files_are_none_of_the_users(run: Any, monkeyp
 
 @pytest.fixture(scope="module", params=["cpu", "other"])
 def broken(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The results of a run with all compilers that break something."""
+    """The results of a run with all compilers that break something, and of one that is right."""
     folder = tmp_path_factory.mktemp("broken")
     written(folder / "dump.json", CALLS)
     (folder / "conftest.py").write_text(CONFTEST)
-    asked = (f"--probe-compile={','.join(BROKEN)}", f"--probe-device={request.param}", "--probe-repeat=2")
+    asked = (f"--probe-compile={','.join([*BROKEN, 'fusing'])}", f"--probe-device={request.param}", "--probe-repeat=2")
     ran(folder, "--probe-dump=dump.json", "--probe-out=out", *asked)
     return by_case(folder / "out")
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_a_compiler_breaks_is_an_error(broken: dict[str, Any], name: str) -> None:
-    end = f"[{name}]"
-    found = {item.removesuffix(end): row for item, row in broken.items() if item.endswith(end)}
+    found = by_compiler(broken, name)
     assert found.keys() == CALLS.keys()
     assert verdicts(found)[FOUND_IN[name]] == "error"
     wrong = {each for each, verdict in verdicts(found).items() if verdict != "pass"}
@@ -124,8 +123,13 @@ def test_what_a_compiler_breaks_is_an_error(broken: dict[str, Any], name: str) -
         assert any(note.startswith("eager: pass") for note in found[FOUND_IN[name]]["notes"])
 
 
-def test_a_fusion_that_keeps_float32_inside_is_right(run: Any) -> None:
-    assert verdicts(run("--probe-compile=fusing", "-k", "silu")[1]) == {"Functional.silu.0.forward": "pass"}
+def by_compiler(results: dict[str, Any], name: str) -> dict[str, Any]:
+    end = f"[{name}]"
+    return {item.removesuffix(end): row for item, row in results.items() if item.endswith(end)}
+
+
+def test_a_fusion_that_keeps_float32_inside_is_right(broken: dict[str, Any]) -> None:
+    assert by_compiler(broken, "fusing")["Functional.silu.0.forward"]["verdict"] == "pass"
 
 
 def test_an_error_of_eager_mode_too_is_said(run: Any, pytester: pytest.Pytester) -> None:
