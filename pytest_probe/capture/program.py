@@ -180,7 +180,9 @@ class MainCapture(ProgramCapture):
             those = "1 process" if self._others == 1 else f"{self._others} processes"
             say(f"pytest-probe: recorded {those} that the program started: {self._config.dump_path}")
         elif why := self._why_nothing():
-            hint = _NOT_FOLLOWED if _time_of_others() > self._began else ""
+            # What the program did not do another process may have done; a compiled call, or a full disk, was seen here.
+            others = why.startswith("the program ") and _time_of_others() > self._began
+            hint = _NOT_FOLLOWED if others else ""
             log.warning("pytest-probe: nothing was recorded: %s%s", why, hint)
 
     def _why_nothing(self) -> str:
