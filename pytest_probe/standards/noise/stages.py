@@ -225,12 +225,26 @@ def rounds_inside(comparison: Comparison) -> bool:
 
 def measured_stage(comparison: Comparison, spread: Spread | None, limits: Limits, k: int, source: str) -> Stage:
     expected = comparison.expected
-    if "factory" in comparison.classes or _has_whole_inputs(comparison):
-        # A factory has no inputs to perturb: its numbers follow from two ends, with an error of theirs everywhere.
-        # Whole numbers do not move either, and a sum of them, as an FFT's, may cancel.
-        size = comparison.roundoff * allowed_scale.root_mean_square(np.abs(expected[np.isfinite(expected)]))
-        spread = Spread.of(np.full(expected.shape, size))
+    if "factory" in comparison.classes:
+        # It has no inputs to perturb: its numbers follow from two ends, with an error of theirs everywhere.
+        spread = Spread.of(np.full(expected.shape, 0.0 if _counts(comparison) else _size_of_roundoff(comparison)))
+    elif _has_whole_inputs(comparison):
+        # Whole numbers do not move, and a sum of them, as an FFT's, may cancel. What its steps round still counts.
+        spread = Spread.of(np.full(expected.shape, _size_of_roundoff(comparison))).joined(spread)
     return limited(comparison, Stage(noise_of(comparison, spread), limits, k, source, spread, expected), limits)
+
+
+def _size_of_roundoff(comparison: Comparison) -> float:
+    values = np.abs(comparison.expected)
+    return comparison.roundoff * allowed_scale.root_mean_square(values[np.isfinite(values)])
+
+
+def _counts(comparison: Comparison) -> bool:
+    """Are they whole numbers one after another? All sums of such are exact."""
+    if "counts_up" not in comparison.classes:
+        return False
+    values = comparison.expected
+    return bool((values == np.rint(values)).all() and (np.abs(values) * comparison.roundoff <= 1.0).all())
 
 
 def _has_whole_inputs(comparison: Comparison) -> bool:
