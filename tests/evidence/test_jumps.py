@@ -129,3 +129,43 @@ def test_the_wrong_side_of_an_edge_is_an_error_next_to_numbers_that_do_not_jump(
     )
     assert found.verdict == "error"
     assert "on the wrong side of an edge that an input meets exactly" in found.reason
+
+
+def nucleus(x: Tensor, share: float = 0.9) -> Tensor:
+    return softmax(x).cumsum(-1) > share
+
+
+def above_mean(x: Tensor) -> Tensor:
+    return x > x.mean(-1, keepdim=True)
+
+
+def above_half(x: Tensor) -> Tensor:
+    return x * 2 > 1
+
+
+def from_half(x: Tensor) -> Tensor:
+    return x * 2 >= 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("function", [nucleus, above_mean, above_half])
+def test_booleans_of_rounded_numbers_may_differ_at_an_edge(function: Function, dtype: torch.dtype, device: str) -> None:
+    """Of a kernel that computes in float32, and of the function itself."""
+    for seed in range(3):
+        x = ((numbers(100, 100, seed=seed) * 16).round() / 16).to(dtype)
+        for made in (function, lambda x: function(x.float())):
+            (found,) = compared(made, function, [x], device=device, allow="none", key=str(seed))
+            assert found.verdict == "pass", found.reason
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_other_booleans_are_errors(dtype: torch.dtype, device: str) -> None:
+    x = ((numbers(100, 100) * 16).round() / 16).to(dtype)
+    faults: list[tuple[Function, Function]] = [
+        (lambda x: nucleus(x, 0.95), nucleus),
+        (lambda x: nucleus(x).roll(1, 0), nucleus),
+        (lambda x: above_mean(x).logical_not(), above_mean),
+        (from_half, above_half),
+    ]
+    for wrong, right in faults:
+        assert compared(wrong, right, [x], device=device, allow="none")[0].verdict == "error"
