@@ -31,7 +31,7 @@ Draw: TypeAlias = Callable[[AnyArray], AnyArray]
 REDRAWS = 3
 # Draws that tell scatter from what is always the same: their mean has a third of the scatter of one.
 SAMPLES = 8
-# Of the largest value: nothing but a choice shows such a number.
+# Of the smallest number, or of 1: nothing but a choice, or an edge at zero, shows such a number.
 UNTIED = 2.0**-80
 # What moves inputs, drawn before a run begins: not the streams that inputs are drawn from.
 _STREAMS = RandomStreams()
@@ -337,8 +337,8 @@ def untied(array: AnyArray) -> AnyArray:
     if not (is_floating(array.dtype) or is_complex(array.dtype)):
         return array
     wide = widen(array)
-    largest = np.max(np.abs(wide), initial=0.0, where=np.isfinite(wide))
-    return np.where(wide == 0, UNTIED * largest, wide)
+    smallest = np.min(np.abs(wide), initial=1.0, where=np.isfinite(wide) & (wide != 0))
+    return np.where(wide == 0, UNTIED * smallest, wide)
 
 
 def _moved(values: AnyArray, draw: Draw, size: float, inward: bool) -> AnyArray:

@@ -25,6 +25,12 @@ SIZE_RMS_UNNAMED = 1.7
 # An element's pool, by the size of the reference: the nearest 32 on either side, and all up to 5 % larger or smaller,
 # since the nearest may all be equal numbers of one row, which round alike. A pool counts as 4 samples of the element.
 NEIGHBOURS, ALIKE, OF_POOL = 32, 1.05, 4.0
+# Elements of a pool that are more than so many times as large count less, by the fourth power of how much larger they
+# are: 10,000 is rounded by more than all of 3. What is smaller than the usual error counts as that. Where less than
+# FEWEST is left, the mean of all fills it up.
+LARGER, FEWEST = 4.0, 8.0
+# Sizes beyond that are one size, lest powers of them overflow.
+HUGE = 1e60
 # The square of one rounding in ulps, as its standard deviation.
 ONE_ROUNDING = 1 / 12
 # One output of so many may have an element beyond its bound by chance; and the share of the largest errors, which may
@@ -68,7 +74,8 @@ def scaled(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray, unit
     common = float(np.median(unit))
     squares = [np.square(each / common) for each in samples]
     total, count, pool = np.sum(squares, axis=0), len(squares), np.empty(values.size)
-    pool[order] = _means_of_alike(total.ravel()[order], sizes[order]) / count
+    usual = common * size_of_most(np.sqrt(total / count))
+    pool[order] = _means_of_alike(total.ravel()[order], sizes[order], usual) / count
     least, pool = ONE_ROUNDING * np.square(unit / common), OF_POOL * pool.reshape(values.shape)
 
     def divided(found: AnyArray, others: AnyArray, several: int) -> AnyArray:
@@ -102,13 +109,26 @@ def size_of_most(errors: AnyArray) -> float:
     return root_mean_square(np.partition(np.abs(errors), max(kept - 1, 0), axis=None)[:kept]) if kept else 0.0
 
 
-def _means_of_alike(numbers: AnyArray, sizes: AnyArray) -> AnyArray:
-    """The mean of each number and those of its pool; sizes ascend."""
-    sums, places = np.concatenate([[0.0], np.cumsum(numbers)]), np.arange(numbers.size)
+def _means_of_alike(numbers: AnyArray, sizes: AnyArray, least: float) -> AnyArray:
+    """The mean of each number and those of its pool; sizes ascend. Sizes below `least` count as that."""
+    places = np.arange(numbers.size)
     nearest, farthest = np.maximum(places - NEIGHBOURS, 0), np.minimum(places + NEIGHBOURS + 1, numbers.size)
     first = np.minimum(nearest, np.searchsorted(sizes, sizes / ALIKE, "left"))
     last = np.maximum(farthest, np.searchsorted(sizes, sizes * ALIKE, "right"))
-    return np.asarray(np.maximum(sums[last] - sums[first], 0.0) / (last - first))
+    units = np.clip(np.nan_to_num(sizes / (least or math.inf), nan=HUGE), 1.0, HUGE)
+    middle = np.minimum(last, np.searchsorted(units, LARGER * units, "right"))
+
+    def sums(terms: AnyArray) -> tuple[AnyArray, AnyArray]:
+        """With less of the larger ones, and with all of them."""
+        before = np.concatenate([[0.0], np.cumsum(terms)])
+        # A weight is a quotient of both sizes. From the largest on, terms grow, so that their sums keep all digits.
+        behind = np.concatenate([np.cumsum((terms * units**-4.0)[::-1])[::-1], [0.0]])
+        less = before[middle] - before[first] + (LARGER * units) ** 4 * (behind[middle] - behind[last])
+        return less, before[last] - before[first]
+
+    (found, of_all), (weights, count) = sums(numbers), sums(np.ones(numbers.size))
+    missing = np.maximum(FEWEST - weights, 0.0)
+    return np.asarray(np.maximum(found + missing * of_all / count, 0.0) / (weights + missing))
 
 
 def direction(

@@ -257,6 +257,16 @@ def eigenvalues(change: Function) -> Function:
     return lambda matrix: change(torch.linalg.eigvals(matrix))
 
 
+def turns(places: Tensor) -> tuple[Tensor, Tensor]:
+    """The cosines and sines of rotary embeddings."""
+    angles = places[:, None] * 10000.0 ** (-torch.arange(0, 64, 2, dtype=torch.float32) / 64)
+    return angles.cos(), angles.sin()
+
+
+def counted(start: float, end: float, **how: Any) -> Tensor:
+    return torch.arange(start, end, **how) + 1
+
+
 RATE = torch.tensor([[1.93359375]])
 WINDOWS = [f"{name}_window" for name in ("hann", "hamming", "bartlett", "blackman", "kaiser")]
 UPSAMPLED: dict[str, dict[str, Any]] = {
@@ -480,6 +490,15 @@ ROWS: dict[str, Row] = {
     ),
     "the modulus of complex numbers": Row(
         "Torch.abs", torch.abs, complexes, times(torch.abs, 1.00001), "error any", calls=4
+    ),
+    # Whole numbers do not move, and their products are rounded all the same.
+    "angles of whole numbers": Row(
+        "", turns, lambda d, n: [torch.arange(50) + (50, 4000, 130000)[n]], lambda places: turns(places + 1),
+        "error", "pass", calls=3, wrong_of=3,
+    ),
+    # 64 roundoffs of the RMS are 2 here.
+    "a long range that begins with 1": Row(
+        "Torch.arange", torch.arange, lambda d, n: [0.0, 1e6, {"dtype": d}], counted, "error", "pass",
     ),
     # Every factor is rounded, and in bfloat16 the places themselves.
     **{

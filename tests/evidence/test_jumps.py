@@ -69,6 +69,52 @@ def test_a_quantiser_of_rows_may_round_a_half_otherwise(seed: int, device: str) 
     assert found.verdict != "error", found.reason
 
 
+def over(x: Tensor, divisor: Tensor, instead: float = 0.0) -> Tensor:
+    return torch.where(divisor == 0, torch.full_like(x, instead), x / divisor)
+
+
+def distance(x: Tensor, target: Tensor, least: float = 0.0) -> Tensor:
+    """Where the target is zero there is none."""
+    return torch.where(target > least, (x - target).abs(), torch.zeros_like(x))
+
+
+OF_ZEROS: dict[str, tuple[Function, Function]] = {
+    "a division by zero that gives 1": (over, lambda x, divisor: over(x, divisor, 1.0)),
+    "a target of zero that counts": (distance, lambda x, target: distance(x, target, -1.0)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("zeros", [0.003, 0.03, 0.3])
+@pytest.mark.parametrize("name", OF_ZEROS)
+def test_the_wrong_side_of_an_edge_at_zero_is_an_error(
+    name: str, zeros: float, dtype: torch.dtype, device: str
+) -> None:
+    """Zeros that move all cross it alike: that is no choice among equal numbers."""
+    right, wrong = OF_ZEROS[name]
+    second = numbers(40, 50, seed=1).abs() + 1
+    second[torch.rand(40, 50, generator=torch.Generator().manual_seed(2)) < zeros] = 0
+    args = [numbers(40, 50).to(dtype), second.to(dtype)]
+    verdicts = [compared(made, right, args, device=device, allow="none")[0].verdict for made in (right, wrong)]
+    assert verdicts == ["pass", "error"]
+
+
+def test_a_hidden_score_that_leaks_is_an_error_where_the_mask_is_the_smallest_number(device: str) -> None:
+    mask = torch.zeros(32, 32).masked_fill(torch.ones(32, 32).triu(1).bool(), torch.finfo(torch.float32).min)
+
+    def leaking(x: Tensor, mask: Tensor) -> Tensor:
+        mask = mask.clone()
+        mask[5, 6] = 0
+        return hidden(x, mask)
+
+    def hidden(x: Tensor, mask: Tensor) -> Tensor:
+        return softmax(x + mask)
+
+    args = [numbers(32, 32), mask]
+    verdicts = [compared(made, hidden, args, device=device, allow="none")[0].verdict for made in (hidden, leaking)]
+    assert verdicts == ["pass", "error"]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_wrong_side_of_an_edge_is_an_error_next_to_numbers_that_do_not_jump(
     dtype: torch.dtype, device: str
@@ -83,3 +129,43 @@ def test_the_wrong_side_of_an_edge_is_an_error_next_to_numbers_that_do_not_jump(
     )
     assert found.verdict == "error"
     assert "on the wrong side of an edge that an input meets exactly" in found.reason
+
+
+def nucleus(x: Tensor, share: float = 0.9) -> Tensor:
+    return softmax(x).cumsum(-1) > share
+
+
+def above_mean(x: Tensor) -> Tensor:
+    return x > x.mean(-1, keepdim=True)
+
+
+def above_half(x: Tensor) -> Tensor:
+    return x * 2 > 1
+
+
+def from_half(x: Tensor) -> Tensor:
+    return x * 2 >= 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("function", [nucleus, above_mean, above_half])
+def test_booleans_of_rounded_numbers_may_differ_at_an_edge(function: Function, dtype: torch.dtype, device: str) -> None:
+    """Of a kernel that computes in float32, and of the function itself."""
+    for seed in range(3):
+        x = ((numbers(100, 100, seed=seed) * 16).round() / 16).to(dtype)
+        for made in (function, lambda x: function(x.float())):
+            (found,) = compared(made, function, [x], device=device, allow="none", key=str(seed))
+            assert found.verdict == "pass", found.reason
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_other_booleans_are_errors(dtype: torch.dtype, device: str) -> None:
+    x = ((numbers(100, 100) * 16).round() / 16).to(dtype)
+    faults: list[tuple[Function, Function]] = [
+        (lambda x: nucleus(x, 0.95), nucleus),
+        (lambda x: nucleus(x).roll(1, 0), nucleus),
+        (lambda x: above_mean(x).logical_not(), above_mean),
+        (from_half, above_half),
+    ]
+    for wrong, right in faults:
+        assert compared(wrong, right, [x], device=device, allow="none")[0].verdict == "error"

@@ -120,6 +120,40 @@ def test_a_kernel_that_rounds_once_has_no_inner_rounding_in_one_element(
     assert found == [["pass"], ["pass"], ["pass"], ["error"]]
 
 
+def large_channel(x: Tensor, weight: Tensor) -> list[Tensor]:
+    weight[3] = 3000
+    return [x, weight]
+
+
+def large_element(x: Tensor) -> list[Tensor]:
+    x[5, 7], x[5, 55] = 1e3, 10
+    return [x]
+
+
+# A large element or channel, and how many elements are that large.
+BESIDE_LARGE: dict[str, tuple[Callable[..., list[Tensor]], int]] = {
+    "swiglu": (large_element, 1), "rms_norm": (large_channel, 48)
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", BESIDE_LARGE)
+@pytest.mark.parametrize("device", ["cpu", "other"])
+def test_what_large_elements_are_off_by_excuses_no_others(device: str, name: str, dtype: torch.dtype) -> None:
+    """The largest of the others are next to them by size."""
+    function, shapes, _ = COMPOSED[name]
+    make, large = BESIDE_LARGE[name]
+    generator = torch.Generator().manual_seed(0)
+    args = [each.to(dtype) for each in make(*(torch.randn(shape, generator=generator) for shape in shapes))]
+    how: Any = {"device": device, "allow": "none", "key": name}
+    right = function(*args)
+    assert outcomes(function, function, args, **how) != ["error"]
+    for rank, factor in ((0, 1.5), (20, 1.2), (40, 1.2)):
+        wrong = right.clone()
+        wrong.view(-1)[right.float().abs().view(-1).argsort(descending=True)[large + rank]] *= factor
+        assert outcomes(lambda *_, wrong=wrong: wrong, function, args, **how) == ["error"]
+
+
 class Rounded(torch.autograd.Function):
     """To bfloat16; its gradient passes."""
 

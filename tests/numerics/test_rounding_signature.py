@@ -113,3 +113,19 @@ def test_partitions_number_every_element() -> None:
         for _, groups in partitions(shape):
             assert groups.shape == (int(np.prod(shape)),)
             assert np.bincount(groups).max() >= 4
+
+
+@pytest.mark.parametrize("largest", [1e4, 1e38, np.inf, np.nan])
+def test_a_large_neighbour_says_nothing_of_an_elements_scale(largest: float) -> None:
+    values = np.append(np.linspace(1.0, 2.0, 40), largest)
+    error = np.where(np.isfinite(values), values, 0.0) * 2.0**-9 * np.where(np.arange(41) % 2, 1, -1)
+    own, *_ = scaled(error, [error] * 5, values, np.full(41, 2.0**-12))
+    assert (np.abs(own[:-1]) > 0.5).all()
+
+
+def test_the_smallest_elements_have_the_scale_of_their_larger_neighbours() -> None:
+    """Where terms cancel, errors are as large as those of others; few runs may leave one where it is."""
+    values = np.append(1e-6, np.linspace(1.0, 2.0, 40))
+    sample = np.append(0.0, np.full(40, 2.0**-9))
+    own, *_ = scaled(np.full(41, 2.0**-9), [sample] * 5, values, np.append(2.0**-30, np.full(40, 2.0**-12)))
+    assert own[0] < 2

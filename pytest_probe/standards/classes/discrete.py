@@ -150,6 +150,23 @@ class OwnIntegers(Discrete):
         return found
 
 
+class OwnBooleans(OwnIntegers):
+    """Booleans of a function of no known API: the other one only where the arguments lie near an edge; where they lie
+    exactly on it, only if rounding inside leads across."""
+
+    def fits(self, comparison: Comparison, runs: list[AnyArray]) -> AnyArray:
+        """Is it no edge that the arguments meet exactly, or does rounding lead across?"""
+        evidence, expected = comparison.evidence, comparison.expected
+        rounded = evidence.rounded_by_chance(_INDEX_RUNS)
+        if comparison.case.narrow:
+            rounded = rounded + evidence.narrow_steps(1) + evidence.composed_steps()
+        met, led = (
+            np.logical_or.reduce([run != expected for run in found], initial=False, axis=0)
+            for found in (evidence.perturbed_less(_INDEX_RUNS), rounded)
+        )
+        return np.asarray(~met | led | (comparison.actual == expected))
+
+
 def _points_alike(actual: AnyArray, expected: AnyArray, choice: Choice) -> AnyArray:
     """Which of both indices point at equal elements of what is chosen from, whose choice names none twice if the
     reference's does not."""

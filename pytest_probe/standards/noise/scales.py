@@ -77,10 +77,10 @@ def choices(output: Examined) -> Explained | None:
     comparison, spread = output.comparison, output.spread
     if spread is None or not stages.chose_otherwise(comparison, output.runs):
         return None
-    untied = stages.run_spread(comparison, comparison.evidence.untied(stages.RUNS_FOR_TIES))
+    untied = stages.chosen_among_zeros(comparison, comparison.evidence.untied(stages.RUNS_FOR_TIES))
     if untied is None:
         return None
-    wider = replace(spread, size=np.maximum(spread.size, untied.size))
+    wider = replace(spread, size=np.maximum(spread.size, untied))
     stage = stages.measured_stage(comparison, wider, output.limits, stages.RUNS_FOR_TIES, "float64")
     return _if_within(output, stage)
 

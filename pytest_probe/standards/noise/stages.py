@@ -33,6 +33,9 @@ CLIPPED = math.exp(-64)
 # A choice among many equal elements may fall on one that no run has chosen, and among zeros no run chooses another:
 # runs that tell, and the share of elements.
 RUNS_FOR_TIES, FEW_CHOICES = 64, 0.05
+# Of how far an element moves once zeros do. Runs that choose differ by more. Where all agree to a few roundoffs they
+# have crossed an edge (`x != 0`), which a device may not.
+DIFFER = 1 / 64
 # Kernels whose 16-bit steps are not known: inputs perturbed by a roundoff of the dtype sample them.
 INSIDE_LIMITS = Limits(16.0, 2.0)
 # Kernels whose steps are written down: a healthy one differs from them where a rounding falls to the other side. Where
@@ -125,6 +128,16 @@ def chose_otherwise(comparison: Comparison, runs: list[AnyArray]) -> bool:
     return bool(0 < found <= FEW_CHOICES * comparison.actual.size)
 
 
+def chosen_among_zeros(comparison: Comparison, untied: list[AnyArray]) -> AnyArray | None:
+    """S of runs whose zeros move, where they choose one of several; 0 elsewhere, None without two runs."""
+    found = run_spread(comparison, untied)
+    if found is None or len(untied) < 2:
+        return None
+    with np.errstate(invalid="ignore"):
+        apart = np.max([np.abs(run - untied[0]) for run in untied[1:]], axis=0)
+        return np.asarray(np.where(apart > DIFFER * found.size, found.size, 0.0))
+
+
 def not_vanished(comparison: Comparison, exact: list[AnyArray], runs: list[AnyArray]) -> list[AnyArray]:
     """float32 runs without zeros that overflow, or underflow, on the way gave: their distance from the reference is all
     of it, and is no scale. Where numbers cancel, perturbed runs in float64 move as far. Nor is it one where float64
@@ -211,12 +224,26 @@ def rounds_inside(comparison: Comparison) -> bool:
 
 def measured_stage(comparison: Comparison, spread: Spread | None, limits: Limits, k: int, source: str) -> Stage:
     expected = comparison.expected
-    if "factory" in comparison.classes or _has_whole_inputs(comparison):
-        # A factory has no inputs to perturb: its numbers follow from two ends, with an error of theirs everywhere.
-        # Whole numbers do not move either, and a sum of them, as an FFT's, may cancel.
-        size = comparison.roundoff * allowed_scale.root_mean_square(np.abs(expected[np.isfinite(expected)]))
-        spread = Spread.of(np.full(expected.shape, size))
+    if "factory" in comparison.classes:
+        # It has no inputs to perturb: its numbers follow from two ends, with an error of theirs everywhere.
+        spread = Spread.of(np.full(expected.shape, 0.0 if _counts(comparison) else _size_of_roundoff(comparison)))
+    elif _has_whole_inputs(comparison):
+        # Whole numbers do not move, and a sum of them, as an FFT's, may cancel. What its steps round still counts.
+        spread = Spread.of(np.full(expected.shape, _size_of_roundoff(comparison))).joined(spread)
     return limited(comparison, Stage(noise_of(comparison, spread), limits, k, source, spread, expected), limits)
+
+
+def _size_of_roundoff(comparison: Comparison) -> float:
+    values = np.abs(comparison.expected)
+    return comparison.roundoff * allowed_scale.root_mean_square(values[np.isfinite(values)])
+
+
+def _counts(comparison: Comparison) -> bool:
+    """Are they whole numbers one after another? All sums of such are exact."""
+    if "counts_up" not in comparison.classes:
+        return False
+    values = comparison.expected
+    return bool((values == np.rint(values)).all() and (np.abs(values) * comparison.roundoff <= 1.0).all())
 
 
 def _has_whole_inputs(comparison: Comparison) -> bool:

@@ -302,6 +302,12 @@ def factory(asked: Asked) -> None:
     assert torch.equal(_outputs(asked.call, asked.call.args)[-1], _outputs(asked.call, other)[-1])
 
 
+def counts_up(asked: Asked) -> None:
+    """Whole steps from a whole number are exact."""
+    found = getattr(torch, asked.call.api.partition(".")[2])(3, 4_000_000, 7, dtype=torch.float32)
+    assert torch.equal(found.diff(), torch.full((len(found) - 1,), 7.0))
+
+
 PROOFS: Mapping[str, Callable[[Asked], None]] = {
     "exact": exact,
     "exact_backward": exact_backward,
@@ -319,6 +325,7 @@ PROOFS: Mapping[str, Callable[[Asked], None]] = {
     "own_dtype": own_dtype,
     "uninitialised": uninitialised,
     "factory": factory,
+    "counts_up": counts_up,
 }
 
 

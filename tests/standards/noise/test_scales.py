@@ -163,10 +163,13 @@ def test_a_choice_among_zeros_is_still_looked_for() -> None:
     wanted = np.where(np.arange(100) == 3, 0.0, 1.0)
     chosen = np.where(np.arange(100) == 3, 5.0, np.where(np.arange(100) == 0, 2.0, 1.0))
     runs = {name: [wanted] * 4 for name in EXACT}
-    assert judged(chosen, wanted, runs={**runs, "untied": [chosen]}, api=UNLISTED)[0].verdict == "pass"
+    untied = {"untied": [chosen, wanted]}
+    assert judged(chosen, wanted, runs={**runs, **untied}, api=UNLISTED)[0].verdict == "pass"
     assert judged(chosen, wanted, runs=runs, api=UNLISTED)[0].verdict == "error"
+    # What every run does has crossed an edge at zero, and chosen nothing.
+    assert judged(chosen, wanted, runs={**runs, "untied": [chosen] * 2}, api=UNLISTED)[0].verdict == "error"
     # A function without a jump chooses nothing: numbers where all runs have zero are a fault, and take no 64 runs.
-    found, asked = judged(chosen, wanted, runs={**runs, "untied": [chosen]}, api="Torch.exp")
+    found, asked = judged(chosen, wanted, runs={**runs, **untied}, api="Torch.exp")
     assert (found.verdict, asked.get("untied", 0)) == ("error", 0)
 
 
