@@ -19,7 +19,7 @@ from pytest_probe.cli import main
 from pytest_probe.features.gate.baseline import write
 from pytest_probe.settings import Settings, parse
 from tests.acceptance.conftest import DumpMaker
-from tests.features.gate.test_update import HEADER, cases
+from tests.features.gate.test_baseline import HEADER, cases
 from tests.support.pages import ROOT, blocks
 
 # What a CI machine has and a test has not: installed packages, a network. A program of ours notes its command, and

@@ -13,8 +13,8 @@ from pytest_probe.features.gate.baseline import write
 from pytest_probe.features.markdown import Failing, error_commands, page
 from pytest_probe.reports.tally import Tally
 from tests.acceptance.conftest import USER_SCRIPT, DumpMaker
+from tests.features.gate.test_baseline import HEADER, case, cases
 from tests.features.gate.test_gate import BASELINE, CONFTEST, DATA, UPDATE, run
-from tests.features.gate.test_update import HEADER, case, cases
 from tests.support.other_plugins import Ran, run_beside
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pytest_probe.features.gate.baseline import write
-from tests.features.gate.test_update import HEADER, cases
+from tests.features.gate.test_baseline import HEADER, cases
 from tests.support.running import by_case, ran, refusal
 from tests.support.writing import entries, write_dump
 
