@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from pytest_probe.check.large.pieces import Sampled
     from pytest_probe.check.large.sampler import Sample
 
-# Elements that tell which reading of a record the device followed.
-TELLING = 1 << 18
-
 
 class OutputPairs(Struct, frozen=True):
     """What both sides gave in one direction, by name, and verdicts on what differs in structure; sample tells that it
@@ -72,14 +69,10 @@ def named_gradients(gradients: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
 
 
 def nearest_structure(sides: list[OutputPairs]) -> OutputPairs:
-    """Of the readings of a record the one that the device's results are nearest to, with the other one in it. Which one
-    it is decides no verdict: where that is an error, the other one is judged as well."""
-    nearest, *others = sorted(sides, key=_distance) if sides[1:] else sides
+    """Of the readings of a record the one that the device's results are nearest to, with the other one in it: after an
+    error that one is judged as well."""
+    nearest, *others = sorted(sides, key=lambda item: distance(item.actual, item.expected)) if sides[1:] else sides
     return replace(nearest, other_reading=others[0]) if others else nearest
-
-
-def _distance(sides: OutputPairs) -> float:
-    return distance(sides.actual, sides.expected, TELLING)
 
 
 def backward_sides(replay: BothSides, actual: Mapping[str, Any], expected: Mapping[str, Any]) -> OutputPairs:

@@ -17,7 +17,6 @@ import pytest
 
 from pytest_probe.check.cost import dealt
 from pytest_probe.errors import SettingsError
-from pytest_probe.export.files import write_files
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import SEVERITY
 from pytest_probe.option_types import Given, Type
@@ -312,6 +311,9 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError."""
+    # Each run of pytest imports this file, and writes no tables of the tools by it.
+    from pytest_probe.export.files import write_files
+
     shards = sorted(map(ShardFolder.at, arguments.folders), key=lambda shard: shard.number)
     check(shards, partial=arguments.partial)
     found = joined(shards)

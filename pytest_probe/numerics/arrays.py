@@ -159,10 +159,14 @@ def near(first: AnyArray, second: AnyArray) -> bool:
     return all(np.allclose(one, other, rtol=0.0, atol=allowed, equal_nan=True) for one, other in pairs)
 
 
-def distance(first: Mapping[str, Any], second: Mapping[str, Any], most: int | None = None) -> float:
+# Elements of an array that tell which of two others it is nearer to. All of 131 million took 5 s of CPU.
+TELLING = 1 << 18
+
+
+def distance(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
     """The sum of the differences between two sides beyond half an ulp of the first's dtype, which its own rounding
-    explains; inf where NaN or shapes differ. most: of about so many elements of each array, evenly spread; None: of
-    all."""
+    explains; inf where NaN or shapes differ. Of arrays with more than 2^19 elements at least 2^18 count, evenly spread.
+    """
     total = 0.0
     for name in first.keys() & second.keys():
         if not all(isinstance(side[name], (np.ndarray, float)) for side in (first, second)):
@@ -170,9 +174,8 @@ def distance(first: Mapping[str, Any], second: Mapping[str, Any], most: int | No
         one, other = np.asarray(first[name]), np.asarray(second[name])
         if one.shape != other.shape:
             return np.inf
-        if most is not None:
-            step = max(1, one.size // most)
-            one, other = one.reshape(-1)[::step], other.reshape(-1)[::step]
+        step = max(1, one.size // TELLING)
+        one, other = one.reshape(-1)[::step], other.reshape(-1)[::step]
         with np.errstate(invalid="ignore", over="ignore"):
             total += sum(_beyond_rounding(*pair) for pair in blocks(one, other))
     return total

@@ -115,6 +115,7 @@ def _means_of_alike(numbers: AnyArray, sizes: AnyArray, least: float) -> AnyArra
     nearest, farthest = np.maximum(places - NEIGHBOURS, 0), np.minimum(places + NEIGHBOURS + 1, numbers.size)
     first = np.minimum(nearest, np.searchsorted(sizes, sizes / ALIKE, "left"))
     last = np.maximum(farthest, np.searchsorted(sizes, sizes * ALIKE, "right"))
+    # Without an error all are of one size.
     units = np.clip(np.nan_to_num(sizes / (least or math.inf), nan=HUGE), 1.0, HUGE)
     middle = np.minimum(last, np.searchsorted(units, LARGER * units, "right"))
 

@@ -171,13 +171,14 @@ def test_one_element_of_many_is_another(dtype: str, place: int) -> None:
     ],
 )
 def test_distance(first: Any, second: Any, apart: float) -> None:
-    assert distance(first, second) == distance(first, second, 2) == apart
+    assert distance(first, second) == apart
 
 
-def test_distance_of_some_elements() -> None:
-    values = np.arange(8.0)
-    assert distance({"a": values}, {"a": values + 1}, 2) == pytest.approx(2)
-    assert distance({"a": values.reshape(2, 4).T}, {"a": values.reshape(2, 4).T + 1}, 4) == pytest.approx(4)
+@pytest.mark.parametrize(("telling", "count"), [(1, 1), (2, 2), (3, 4), (4, 4), (8, 8), (100, 8)])
+def test_distance_of_some_elements(monkeypatch: pytest.MonkeyPatch, telling: int, count: int) -> None:
+    monkeypatch.setattr(arrays, "TELLING", telling)
+    for values in (np.arange(8.0), np.arange(8.0).reshape(2, 4).T):
+        assert distance({"a": values}, {"a": values + 1}) == pytest.approx(count)
 
 
 def test_near_is_beyond_the_reach_of_16_bit_rounding() -> None:

@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
+# Seconds that a program may take.
 LIMIT = 1200
 
 

@@ -39,7 +39,7 @@ def _server() -> socket.socket:
 
 
 class Fork(fork_server.Fork):
-    """`python ARGS`: what is used of a `Popen`."""
+    """`python ARGS`, as a fork of this process's server."""
 
     def __init__(
         self, args: Sequence[str], folder: Path, environment: Mapping[str, str], streams: tuple[int, int, int]
