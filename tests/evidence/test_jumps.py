@@ -168,4 +168,6 @@ def test_other_booleans_are_errors(dtype: torch.dtype, device: str) -> None:
         (from_half, above_half),
     ]
     for wrong, right in faults:
-        assert compared(wrong, right, [x], device=device, allow="none")[0].verdict == "error"
+        (found,) = compared(wrong, right, [x], device=device, allow="none")
+        assert found.verdict == "error"
+        assert "elements are on the other side of an edge" in found.reason

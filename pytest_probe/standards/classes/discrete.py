@@ -35,6 +35,8 @@ class Discrete:
 
     name = "discrete"
     counts: ClassVar[tuple[int, ...]] = _STEP_RUNS
+    # What is wrong with elements that are not right.
+    wrong: ClassVar[str] = "are on another step, and are not within 4 roundoffs of its edge"
 
     def judge(self, comparison: Comparison) -> OutputVerdict:
         exact = Exact().judge(comparison)
@@ -54,9 +56,7 @@ class Discrete:
             return OutputVerdict(comparison.name, shape, dtype, "pass", self.name, "", measured)
         count = int(np.count_nonzero(~inside))
         if count:
-            reason = (
-                f"{count:,} of {inside.size:,} elements are on another step, and are not within 4 roundoffs of its edge"
-            )
+            reason = f"{count:,} of {inside.size:,} elements {self.wrong}"
         outcome: Outcome = "error"
         if (whose := whose_result(comparison)) and _are_in_next_bins(comparison):
             outcome, reason = "warning", f"{whose}'s {OWN_KERNEL}: {reason}"
@@ -153,6 +153,11 @@ class OwnIntegers(Discrete):
 class OwnBooleans(OwnIntegers):
     """Booleans of a function of no known API: the other one only where the arguments lie near an edge; where they lie
     exactly on it, only if rounding inside leads across."""
+
+    wrong = (
+        "are on the other side of an edge: the arguments are not within 4 roundoffs of it, or lie exactly on it where "
+        "no rounding inside leads across"
+    )
 
     def fits(self, comparison: Comparison, runs: list[AnyArray]) -> AnyArray:
         """Is it no edge that the arguments meet exactly, or does rounding lead across?"""
