@@ -171,3 +171,49 @@ def test_other_booleans_are_errors(dtype: torch.dtype, device: str) -> None:
         (found,) = compared(wrong, right, [x], device=device, allow="none")
         assert found.verdict == "error"
         assert "elements are on the other side of an edge" in found.reason
+
+
+def remainder_at_multiples(x: Tensor, y: Tensor) -> Tensor:
+    exact = torch.remainder(x, y)
+    return torch.where((exact == 0) & (x > 0), y, exact)
+
+
+# Of each API, a user's function where there is none: the call, and a fault where its arguments lie on an edge.
+AT_EDGES: dict[str, tuple[Function, Function]] = {
+    "Torch.floor_divide": (torch.floor_divide, lambda x, y: torch.floor(x * y.reciprocal().nextafter(0 * y))),
+    "Torch.remainder": (torch.remainder, remainder_at_multiples),
+    "": (lambda x, y: (x / 2).round().int(), lambda x, y: (x / 2 + 0.5).floor().int()),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("api", AT_EDGES)
+def test_another_step_exactly_on_its_edge_is_a_warning(api: str, dtype: torch.dtype, device: str) -> None:
+    function, fault = AT_EDGES[api]
+    args = [
+        torch.randint(0, high, (40, 50), generator=torch.Generator().manual_seed(high)).to(dtype) + low
+        for low, high in ((0, 60), (1, 9))
+    ]
+    one = function(*args)
+    place = int((fault(*args) != one).flatten().nonzero()[3])
+
+    def once(x: Tensor, y: Tensor) -> Tensor:
+        return torch.where(torch.arange(x.numel()).view(x.shape) == place, fault(x, y), function(x, y))
+
+    for wrong in (once, fault):
+        (found,) = compared(wrong, function, args, device=device, allow="none", api=api or None)
+        assert found.verdict in ("warning", "error"), wrong
+    (found,) = compared(function, function, args, device=device, allow="none", api=api or None)
+    assert found.verdict == "pass", found.reason
+
+
+@pytest.mark.parametrize("divisor", [3.0, 49.0])
+@pytest.mark.parametrize("function", [lambda x: x >= 5, lambda x: x.floor().int()], ids=["booleans", "integers"])
+def test_a_quotient_by_a_reciprocal_crosses_edges(function: Function, divisor: float, device: str) -> None:
+    """A GPU divides by a number like that: 49 * (1 / 49) is less than 1 in float32."""
+    x = torch.arange(500.0)
+    reciprocal = torch.tensor(divisor).reciprocal()
+    (found,) = compared(
+        lambda x: function(x * reciprocal), lambda x: function(x / divisor), [x], device=device, allow="none"
+    )
+    assert found.verdict == "pass", found.reason

@@ -32,6 +32,7 @@ Tensor = torch.Tensor
 _SILENT = np.errstate(invalid="ignore", over="ignore")
 # Products of two numbers in a product of matrices that is added up in order: more would take more than seconds.
 _MOST = 1 << 28
+_QUOTIENTS = frozenset((_ATEN.div.Tensor, _ATEN.div.Scalar, torch.ops.prims.div.default))
 
 
 def _adding_kernels(order: Order) -> Mapping[Any, Callable[..., Any]]:
@@ -184,7 +185,8 @@ class StepsMode(SplittingMode):
     granted. With `fine`, kernels are split by torch's own decompositions, and a library's functions are off by up to
     a float32 ulp, as seed draws it: correctly rounded ones may all meet a number that the reference lies on.
     wide are arguments of a wider dtype; kernels those of the call in its own dtypes, one for one. by_chance: a
-    value between two numbers of dtype becomes one of its neighbours there, as seed draws. computed: what is rounded is
+    value between two numbers of dtype becomes one of its neighbours there, as seed draws, and a quotient is the product
+    with a reciprocal, as kernels compute it that divide by one number or approximately. computed: what is rounded is
     off by a few roundoffs of float32 before, as seed draws. order: sums are added in float32 in that order, and library
     functions are rounded correctly. places: of all results, in the order in which they are made, the rounded ones.
     overflows: fine steps may lead beyond the dtype's range.
@@ -243,6 +245,8 @@ class StepsMode(SplittingMode):
         # Another device's, where kernels are split.
         atomic = atomic_sums(self.dtype).get(func) if self.fine else None
         stands_in = self.sums.get(func) or atomic or sums_of_cpu(self.dtype).get(func)
+        if self.by_chance and func in _QUOTIENTS:
+            stands_in = self._by_reciprocal
         result = NotImplemented if single or stands_in is None else stands_in(*args, **kwargs)
         if result is NotImplemented:
             result = kernel(func)(*args, **kwargs)
@@ -308,6 +312,11 @@ class StepsMode(SplittingMode):
         if not self.fine or self.overflows or self.dtype is not torch.float16:
             return rounded
         return torch.where(rounded.isinf(), tensor, rounded.to(tensor.dtype))
+
+    def _by_reciprocal(self, dividend: torch.Tensor, divisor: torch.Tensor | float) -> Any:
+        if dividend.dtype is not torch.float64:
+            return NotImplemented
+        return dividend * self._narrowed(torch.as_tensor(divisor, dtype=torch.float64).reciprocal())
 
     def _factors(self, tensor: torch.Tensor, size: float) -> torch.Tensor:
         """A number near 1 for each element, at most so far off."""

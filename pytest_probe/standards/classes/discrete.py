@@ -1,8 +1,9 @@
 """Steps of a staircase: the reference's own step, or the neighbour where the argument lies on the edge.
 
 A step is right if it lies between the least and the largest step, each correctly rounded, that the reference and runs
-within 4 roundoffs of its inputs give: 4 runs, then 16, then 64. A step that is not a number of the dtype may be off by
-4 roundoffs. Counts (of a histogram) must add up to the reference's total. All arrays have the output's shape.
+within 4 roundoffs of its inputs give: 4 runs, then 16, then 64. Where the arguments lie exactly on an edge, as in
+floor_divide(6, 3), another step than the reference's is a warning. A step that is not a number of the dtype may be off
+by 4 roundoffs. Counts (of a histogram) must add up to the reference's total. All arrays have the output's shape.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ _STEP_RUNS = (4, 16, 64)
 _MOST_BYTES = 2**30
 # One of two equal values is in none of so many runs once in 65,536 elements.
 _INDEX_RUNS = 16
+# What is wrong with elements that only a step crosses which should be exact.
+_ACROSS = (
+    "are on another step, though the arguments lie exactly on its edge: only inexact steps inside, such as a "
+    "multiplication by a reciprocal, lead across"
+)
 # How far the inputs of those runs move, in roundoffs: one would be one rounding inside, and kernels have a few.
 _NEAR_STEPS = 4.0
 
@@ -49,19 +55,21 @@ class Discrete:
                     break
         if not inside.all():
             inside |= self.points_alike(comparison)
+        outcome: Outcome = "error"
+        reason, wrong, words = _miscounted(comparison), ~inside, self.wrong
+        if inside.all() and not reason:
+            wrong, words, outcome = self.across(comparison) & ~self.points_alike(comparison), _ACROSS, "warning"
+        count = int(np.count_nonzero(wrong))
+        if count:
+            reason = f"{count:,} of {inside.size:,} elements {words}"
+        if not reason:
+            outcome = "pass"
+        elif outcome == "error" and (whose := whose_result(comparison)) and _are_in_next_bins(comparison):
+            outcome, reason = "warning", f"{whose}'s {OWN_KERNEL}: {reason}"
         shape, dtype = comparison.actual.shape, comparison.actual.dtype.name
         measured = metrics.describe(comparison.actual, comparison.expected)
-        reason = _miscounted(comparison)
-        if inside.all() and not reason:
-            return OutputVerdict(comparison.name, shape, dtype, "pass", self.name, "", measured)
-        count = int(np.count_nonzero(~inside))
-        if count:
-            reason = f"{count:,} of {inside.size:,} elements {self.wrong}"
-        outcome: Outcome = "error"
-        if (whose := whose_result(comparison)) and _are_in_next_bins(comparison):
-            outcome, reason = "warning", f"{whose}'s {OWN_KERNEL}: {reason}"
         return OutputVerdict(
-            comparison.name, shape, dtype, outcome, self.name, reason, measured, elements(comparison, ~inside)
+            comparison.name, shape, dtype, outcome, self.name, reason, measured, elements(comparison, wrong)
         )
 
     def _inside(self, comparison: Comparison, runs: list[AnyArray]) -> AnyArray:
@@ -87,6 +95,20 @@ class Discrete:
     def fits(self, comparison: Comparison, runs: list[AnyArray]) -> AnyArray:
         """Anything between the runs fits a staircase."""
         return np.ones(comparison.expected.shape, dtype=bool)
+
+    def across(self, comparison: Comparison) -> AnyArray:
+        """Which elements are on another step, though the arguments lie exactly on the edge and no rounding inside leads
+        across? None of counts: which bin an element at an edge is in is a matter of rounding that the API hides."""
+        none, evidence = np.zeros(comparison.expected.shape, dtype=bool), comparison.evidence
+        if "counts" in comparison.classes or not (off := _farthest([widen(comparison.actual)], comparison)).any():
+            return none
+        rounded = evidence.rounded_by_chance(_INDEX_RUNS)
+        if comparison.case.narrow:
+            rounded = rounded + evidence.narrow_steps(1) + evidence.composed_steps()
+        met = _farthest(evidence.perturbed_less(_INDEX_RUNS), comparison)
+        # Where nothing jumps, results move in proportion to their inputs: by a 64th of those runs.
+        jumps = met > _farthest(evidence.perturbed_more(_STEP_RUNS[0]), comparison) / 2
+        return np.asarray(jumps & (off > met / 2) & (_farthest(rounded, comparison) < met / 2))
 
     def points_alike(self, comparison: Comparison) -> AnyArray:
         """A step points at nothing."""
@@ -161,15 +183,15 @@ class OwnBooleans(OwnIntegers):
 
     def fits(self, comparison: Comparison, runs: list[AnyArray]) -> AnyArray:
         """Is it no edge that the arguments meet exactly, or does rounding lead across?"""
-        evidence, expected = comparison.evidence, comparison.expected
-        rounded = evidence.rounded_by_chance(_INDEX_RUNS)
-        if comparison.case.narrow:
-            rounded = rounded + evidence.narrow_steps(1) + evidence.composed_steps()
-        met, led = (
-            np.logical_or.reduce([run != expected for run in found], initial=False, axis=0)
-            for found in (evidence.perturbed_less(_INDEX_RUNS), rounded)
-        )
-        return np.asarray(~met | led | (comparison.actual == expected))
+        return np.asarray(~self.across(comparison))
+
+
+def _farthest(runs: list[AnyArray], comparison: Comparison) -> AnyArray:
+    """How far those are from the reference at most, element by element."""
+    expected = widen(comparison.expected)
+    with np.errstate(invalid="ignore"):
+        found = [np.nan_to_num(np.abs(widen(run) - expected), posinf=np.inf) for run in runs]
+    return np.maximum.reduce(found) if found else np.zeros(expected.shape)
 
 
 def _points_alike(actual: AnyArray, expected: AnyArray, choice: Choice) -> AnyArray:

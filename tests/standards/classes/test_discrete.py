@@ -57,6 +57,22 @@ def test_another_step_is_an_error_though_it_is_noise_to_the_noise_rule() -> None
     assert [element.index for element in found.worst] == [(0,)]
 
 
+@pytest.mark.parametrize(
+    ("runs", "verdict"),
+    [
+        ({**EDGE, "perturbed_less": [[2, 5], [1, 5]]}, "warning"),
+        ({**EDGE, "perturbed_less": [[2, 5], [2, 5]]}, "pass"),
+        ({**EDGE, "perturbed_less": [[2, 5], [1, 5]], "rounded_by_chance": [[1, 5]]}, "pass"),
+    ],
+)
+def test_another_step_is_a_warning_where_the_arguments_lie_exactly_on_its_edge_and_no_rounding_leads_across(
+    runs: dict[str, Any], verdict: str
+) -> None:
+    found = Discrete().judge(comparison([1.0, 5.0], [2.0, 5.0], **FLOOR, runs=runs))
+    assert found.verdict == verdict
+    assert [element.index for element in found.worst] == [(0,)] * (verdict == "warning")
+
+
 @pytest.mark.parametrize(("actual", "words"), [([3.0, 3.0], "6 elements"), ([3.0, 5.0], "8 elements")])
 def test_no_rounding_decides_how_many_elements_lie_in_the_range(actual: list[float], words: str) -> None:
     """The upper end that is left out, and an outlier that is counted."""
