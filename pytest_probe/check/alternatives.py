@@ -1,4 +1,4 @@
-"""References of one case under other assumptions: a device mode, another value of an argument, or a rounding inside.
+"""References of one case under other assumptions: a device mode, or a rounding inside.
 
 Flushing to zero is judged if it can explain an error. A wrong element that flushing does not move, and that scatters
 much less than its error in one run, stays wrong, whatever further runs say.
@@ -15,15 +15,12 @@ from msgspec.structs import replace
 
 from pytest_probe.check.both_sides import BothSides, Reference, results
 from pytest_probe.check.perturbed import OutputRuns, Perturbation, PerturbedRuns
-from pytest_probe.model.comparison import NOWHERE, Assumption, Comparison
+from pytest_probe.model.comparison import INCOMING, NOWHERE, Assumption, Comparison
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Jitter, Steps, Way, with_leaves, with_value
 from pytest_probe.numerics.arrays import same_bytes
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, numpy_dtype, round_to, widen
 from pytest_probe.user_errors import allowing_refusal
-
-# How the place of an incoming gradient begins.
-INCOMING = "incoming."
 
 Results = Mapping[str, Any]
 
@@ -68,12 +65,6 @@ class Alternatives(Struct):
         if mode is not None and mode.sums == "narrow":
             mode = replace(mode, sums=self.perturbation.narrow)
         replay = self.replay
-        if assumption.argument is not None:
-            (name, value), reference = assumption.argument, replay.reference
-            path = reference.bound.paths.get(name, f"kwargs.{name}")
-            arguments = with_value(reference.candidate.arguments, path, value)
-            candidate = replace(reference.candidate, arguments=arguments)
-            replay = replace(replay, reference=replace(reference, candidate=candidate))
         way = replace(replay.reference.way, mode=mode)
         if assumption.sample is not None:
             way = replace(way, jitter=Jitter(roundoff, assumption.sample))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.check.alternatives import Alternatives, with_arguments
+from pytest_probe.check.alternatives import Alternatives, computed, with_arguments
 from pytest_probe.check.both_sides import BothSides, Reference, results
 from pytest_probe.check.dependence import Dependence
 from pytest_probe.check.large.cuts import is_large
@@ -78,6 +78,16 @@ class CaseEvidence(OutputRuns, frozen=True):
                 raise
             except Exception:
                 noted.clear()  # no kernel of these dtypes
+        return found
+
+    def chosen_otherwise(self, count: int) -> list[AnyArray]:
+        reference, found = self.replay.reference, list[AnyArray]()
+        for seed in range(0 if reference.is_partial else count):
+            function = reference.framework.choosing_otherwise(reference.candidate.reference, seed)
+            changed = replace(reference, candidate=replace(reference.candidate, reference=function))
+            with allowing_refusal():
+                run = computed(changed, self.direction, reference.way, self.replay.incoming, like=reference)
+                found += [widen(run[self.name])] if self.name in run else []
         return found
 
     def cpu_result(self) -> AnyArray | None:

@@ -31,8 +31,6 @@ Draw: TypeAlias = Callable[[AnyArray], AnyArray]
 REDRAWS = 3
 # Draws that tell scatter from what is always the same: their mean has a third of the scatter of one.
 SAMPLES = 8
-# Of the smallest number, or of 1: nothing but a choice, or an edge at zero, shows such a number.
-UNTIED = 2.0**-80
 # What moves inputs, drawn before a run begins: not the streams that inputs are drawn from.
 _STREAMS = RandomStreams()
 NUMPY_COMPLEX: Mapping[str, type] = {"float32": np.complex64, "float64": np.complex128}
@@ -258,8 +256,7 @@ class PerturbedRuns:
         alike = how.together or kind == "moved_slightly"
         move = SameForEqualValues(int(generator.integers(2**62))) if alike else draw
         dtype = "" if KINDS[kind].on_numbers else way.dtype
-        before: Callable[[AnyArray], AnyArray] = untied if kind == "untied" else lambda array: array
-        leaves = self._moved_leaves(reference, before, move, size, inward or how.together, dtype)
+        leaves = self._moved_leaves(reference, move, size, inward or how.together, dtype)
         if how.direction == "forward":
             return reference.results_of(leaves, way)
         incoming = {name: perturbed(array, draw, size, inward, dtype) for name, array in self._incoming.items()}
@@ -278,7 +275,6 @@ class PerturbedRuns:
     def _moved_leaves(
         self,
         reference: Reference,
-        before: Callable[[AnyArray], AnyArray],
         move: Draw,
         size: float,
         inward: bool,
@@ -291,7 +287,7 @@ class PerturbedRuns:
             # By identity: the builder gives one array to all places of a tensor.
             key = id(leaf.array), name in self._how.fixed
             if key not in moved:
-                moved[key] = perturbed(before(leaf.array), move, 0.0 if key[1] else size, inward, dtype)
+                moved[key] = perturbed(leaf.array, move, 0.0 if key[1] else size, inward, dtype)
             leaves[name] = Leaf(moved[key], leaf.requires_grad, leaf.strides, leaf.offset)
         return leaves
 
@@ -330,15 +326,6 @@ def perturbed(array: AnyArray, draw: Draw, size: float, inward: bool, dtype: str
     if array.size > PASS and isinstance(draw, (Independent, SameForEqualValues)):
         return by_blocks(array, draw, size, inward, numpy_dtype(dtype) if dtype else array.dtype)
     return _moved(widen(array), draw, size, inward).astype(dtype or array.dtype, copy=False)
-
-
-def untied(array: AnyArray) -> AnyArray:
-    """A floating array without zeros, in float64: of two equal zeros either may be chosen, once they move."""
-    if not (is_floating(array.dtype) or is_complex(array.dtype)):
-        return array
-    wide = widen(array)
-    smallest = np.min(np.abs(wide), initial=1.0, where=np.isfinite(wide) & (wide != 0))
-    return np.where(wide == 0, UNTIED * smallest, wide)
 
 
 def _moved(values: AnyArray, draw: Draw, size: float, inward: bool) -> AnyArray:

@@ -49,7 +49,6 @@ KINDS: Mapping[RunKind, KindOfRun] = {
     "perturbed_more": KindOfRun("nudged", 4.0),
     "perturbed_less": KindOfRun("shrunk", 1 / 16),
     "moved_slightly": KindOfRun("slight", 2.0**-20),
-    "untied": KindOfRun("untied"),
     "perturbed_narrow": KindOfRun("narrowed", by_narrow=True),
     "neighbours": KindOfRun("neighbours", by_narrow=True, on_numbers=True),
     "float32": KindOfRun("float32", 1.0, "float32", way=SINGLE),

@@ -391,6 +391,10 @@ class Kernels(Protocol):
     def noting_choices(self, function: Callable[..., Any], noted: list[Choice]) -> Callable[..., Any]:
         """The function, which adds to `noted` each choice among elements that it makes, in their order."""
 
+    def choosing_otherwise(self, function: Callable[..., Any], seed: int) -> Callable[..., Any]:
+        """The function, whose choices fall on others of equal elements: on the last one for seed 0, else on any."""
+        return function
+
     def rounding_once(self) -> AbstractContextManager[Callable[[], bool]]:
         """In here, on the framework's CPU, operators of the framework's own that round to 16 bit inside round once.
         What it gives says at the end whether there was one."""

@@ -26,7 +26,6 @@ RunKind: TypeAlias = Literal[
     "perturbed_less",
     "perturbed_narrow",
     "neighbours",
-    "untied",
     "moved_slightly",
     "float32",
     "single",
@@ -62,18 +61,18 @@ COMPOSED: Mapping[Composition, tuple[RunKind, RunKind]] = {
     "cast": ("cast_steps", "cast_steps_moved"),
 }
 
+# How the place of an incoming gradient begins.
+INCOMING = "incoming."
 # Rounds no result inside; what else may change a run that is made of steps.
 NOWHERE = frozenset((-1,))
 
 
 class Assumption(Struct, frozen=True):
-    """What another reference assumes: a device mode, in a sample of its rounding where numbered; another value of one
-    argument, given by its parameter's name; or some results inside that are rounded to the case's 16-bit dtype, by the
-    order in which they are made."""
+    """What another reference assumes: a device mode, in a sample of its rounding where numbered; or some results
+    inside that are rounded to the case's 16-bit dtype, by the order in which they are made."""
 
     mode: Mode | None = None
     sample: int | None = None
-    argument: tuple[str, Any] | None = None
     rounded: frozenset[int] = frozenset()
 
 
@@ -114,10 +113,6 @@ class Evidence:
     def perturbed(self, count: int) -> list[AnyArray]:
         """In float64, with inputs and incoming gradients moved by a roundoff of the arithmetic inside."""
         return self.runs("perturbed", count)
-
-    def untied(self, count: int) -> list[AnyArray]:
-        """The same, with zeros moved by a number that only a choice among equal ones shows."""
-        return self.runs("untied", count)
 
     def moved_slightly(self, count: int) -> list[AnyArray]:
         """The same, by less than any rounding and equal values alike; every second run is the opposite of the first."""
@@ -246,6 +241,11 @@ class Evidence:
     def choices(self) -> tuple[Sequence[Choice], ...]:
         """The choices that the call makes inside, in their order: in float64, and in its own dtypes on the CPU."""
         return ()
+
+    def chosen_otherwise(self, count: int) -> list[AnyArray]:
+        """The reference on exact inputs, where each choice inside falls on another one of equal elements: the last one
+        first, then any. None where nobody sees the choices."""
+        return []
 
     def transformed(self, change: Callable[[AnyArray], AnyArray]) -> Evidence:
         """The same runs with a change to each of them; without a CPU result. What the framework's own function gives

@@ -218,3 +218,17 @@ def _same_bits(one: AnyArray, other: AnyArray) -> AnyArray:
 def same_value(one: AnyArray, other: AnyArray) -> AnyArray:
     """Equal numbers, or NaN twice."""
     return alike(widen(one), widen(other))
+
+
+# Of the smallest number, or of 1: nothing but a choice, or an edge at zero, shows such a number.
+_UNTIED = 2.0**-80
+
+
+def untied(array: AnyArray, heights: AnyArray | float = 1.0) -> AnyArray:
+    """A floating array in float64 whose zeros are tiny numbers, in proportion to heights: of two equal zeros either may
+    be chosen, once they move. Other arrays are as they were."""
+    if not is_inexact(array.dtype):
+        return array
+    wide = widen(array)
+    smallest = np.min(np.abs(wide), initial=1.0, where=np.isfinite(wide) & (wide != 0))
+    return np.where(wide == 0, _UNTIED * smallest * heights, wide)

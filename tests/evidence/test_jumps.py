@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -217,3 +219,132 @@ def test_a_quotient_by_a_reciprocal_crosses_edges(function: Function, divisor: f
         lambda x: function(x * reciprocal), lambda x: function(x / divisor), [x], device=device, allow="none"
     )
     assert found.verdict == "pass", found.reason
+
+
+class LastOfLargest(torch.autograd.Function):
+    """The largest of each row. Of equal ones the last has the gradient; `damage` is done to it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, damage: Function) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.damage = damage
+        return x.amax(-1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        last = x.shape[-1] - 1 - x.flip(-1).argmax(-1, keepdim=True)
+        return ctx.damage(torch.zeros_like(x).scatter(-1, last, gradient[:, None]), x), None
+
+
+def largest(x: Tensor) -> Tensor:
+    return x.max(-1).values
+
+
+def with_tied_zeros(rows: int, width: int, share: float) -> Tensor:
+    """Negative numbers, but for zeros in about half of the places of a share of the rows."""
+    generator = torch.Generator().manual_seed(2)
+    zeros = torch.rand(rows, 1, generator=generator) < share
+    zeros = zeros & (torch.rand(rows, width, generator=generator) < 0.5)
+    return torch.where(zeros, 0.0, -numbers(rows, width).abs())
+
+
+def first_of_tied(x: Tensor) -> tuple[int, int]:
+    """The first row in which several zeros are the largest, and the place of the first of them."""
+    row = int(((x == 0).sum(-1) > 1).nonzero()[0])
+    return row, int((x[row] == 0).nonzero()[0])
+
+
+def chosen_twice(gradient: Tensor, x: Tensor) -> Tensor:
+    row, place = first_of_tied(x)
+    gradient[row, place] = gradient[row].sum()
+    return gradient
+
+
+def scaled_in_row(gradient: Tensor, x: Tensor, factor: float) -> Tensor:
+    gradient[first_of_tied(x)[0]] *= factor
+    return gradient
+
+
+def next_to_zeros(gradient: Tensor, x: Tensor) -> Tensor:
+    row, _ = first_of_tied(x)
+    gradient[row] = torch.where(torch.arange(x.shape[1]) == x[row].argmin(), gradient[row].sum(), 0)
+    return gradient
+
+
+DAMAGES: dict[str, Function] = {
+    "to two": chosen_twice,
+    "lost": partial(scaled_in_row, factor=0),
+    "twice as large": partial(scaled_in_row, factor=2),
+    "of the other sign": partial(scaled_in_row, factor=-1),
+    "to a number that is not the largest": next_to_zeros,
+    "to all": lambda gradient, x: torch.where(x == x.amax(-1, keepdim=True), gradient.sum(-1, keepdim=True), 0),
+    "none of zeros": lambda gradient, x: torch.where(x == 0, 0, gradient),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "width", "share"), [(40, 2, 1.0), (40, 8, 0.5), (200, 64, 0.05), (64, 1000, 0.05)])
+def test_the_gradient_of_the_largest_may_go_to_another_of_equal_zeros(
+    rows: int, width: int, share: float, dtype: torch.dtype, device: str
+) -> None:
+    x = with_tied_zeros(rows, width, share).to(dtype)
+    for after in (lambda found: found, lambda found: found.mean()):
+        found = compared(
+            lambda x, after=after: after(LastOfLargest.apply(x, lambda gradient, x: gradient)),
+            lambda x, after=after: after(largest(x)),
+            [x],
+            device=device,
+            allow="none",
+            backward=True,
+        )
+        assert [each.verdict for each in found] == ["pass", "pass"], found[-1].reason
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(("rows", "width", "share"), [(40, 8, 0.5), (64, 1000, 0.1)])
+def test_a_gradient_that_goes_to_no_other_of_equal_zeros_is_an_error(
+    rows: int, width: int, share: float, damage: str, dtype: torch.dtype, device: str
+) -> None:
+    x = with_tied_zeros(rows, width, share).to(dtype)
+    wrong = DAMAGES[damage]
+    found = compared(lambda x: LastOfLargest.apply(x, wrong), largest, [x], device=device, allow="none", backward=True)
+    assert [each.verdict for each in found] == ["pass", "error"]
+
+
+def of_first_positive(x: Tensor, values: Tensor) -> Tensor:
+    return of_first(x.relu(), values)
+
+
+def routed(x: Tensor, weight: Tensor, experts: Tensor, last: bool = False) -> Tensor:
+    """The mean of what the two best of 8 experts give; of equally good ones the last."""
+    scores = x @ weight
+    order = scores.flip(-1).sort(descending=True, stable=True).indices if last else scores.topk(2).indices
+    best = 7 - order[:, :2] if last else order
+    return experts[best].mean(-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_choice_among_equal_zeros_inside_may_fall_on_another(dtype: torch.dtype, device: str) -> None:
+    x, values = (numbers(2000, 4) - 0.5).to(dtype), numbers(2000, 4, seed=1).to(dtype)
+    padded = numbers(64, 16)
+    padded[:3] = 0
+    tokens = [each.to(dtype) for each in (padded, numbers(16, 8, seed=1), numbers(8, 32, seed=2))]
+    # The outcome where more pairs of 8 are equal than runs try, and of an element that is a fourth too large.
+    for right, other, args, outcome, of_wrong in (
+        (of_first_positive, lambda x, values: of_last(x.relu(), values), [x, values], "pass", "error"),
+        (of_first, of_last, [torch.zeros(2000, 4, dtype=dtype), values], "pass", "warning"),
+        (routed, partial(routed, last=True), tokens, "warning", "error"),
+    ):
+        (found,) = compared(other, right, args, device=device, allow="none")
+        assert found.verdict == outcome, found.reason
+        place = len(args[0]) // 2
+
+        def wrong(*args: Tensor, other: Function = other, place: int = place) -> Tensor:
+            made = other(*args).clone()
+            made[place] *= 1.25
+            return made
+
+        (found,) = compared(wrong, right, args, device=device, allow="none")
+        assert found.verdict == of_wrong, found.reason

@@ -19,6 +19,7 @@ from pytest_probe.numerics.arrays import (
     near,
     reference_array,
     same_bytes,
+    untied,
 )
 from pytest_probe.numerics.dtypes import numpy_dtype
 
@@ -212,3 +213,11 @@ def test_the_reference_takes_floats_as_float64(dtype: str, wide: str) -> None:
     found = reference_array(array)
     assert found.dtype == np.dtype(wide)
     assert (found is array) == (dtype == wide)
+
+
+def test_zeros_that_move_by_less_than_any_rounding() -> None:
+    array = np.array([0.0, -0.5, -0.0, 4.0], np.float32)
+    tiny = 0.5 * 2.0**-80
+    np.testing.assert_array_equal(untied(array), [tiny, -0.5, tiny, 4.0])
+    np.testing.assert_array_equal(untied(array, np.array([1.5, 1.0, 0.5, 1.0])), [1.5 * tiny, -0.5, 0.5 * tiny, 4.0])
+    np.testing.assert_array_equal(untied(np.arange(3)), np.arange(3))

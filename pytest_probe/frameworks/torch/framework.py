@@ -131,6 +131,7 @@ class TorchFramework(TorchCalls, PythonFramework):
     bytes_inside = staticmethod(on_reference(sizes.bytes_inside))
     border = staticmethod(border)
     noting_choices = staticmethod(references.noting)
+    choosing_otherwise = staticmethod(references.choosing_otherwise)
     rounding_once = staticmethod(rounding_once)
     known_findings = staticmethod(kernels.known)
     compilers = staticmethod(compiled.names)

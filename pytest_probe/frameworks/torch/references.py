@@ -209,6 +209,8 @@ _CHOOSING: Mapping[Any, tuple[int, int | None]] = {
     _ATEN.cummax.default: (1, None),
     _ATEN.cummin.default: (1, None),
 }
+# What chooses the largest so far.
+_IN_ORDER = frozenset((_ATEN.cummax.default, _ATEN.cummin.default))
 
 
 def noting(function: Callable[..., Any], noted: list[Choice]) -> Callable[..., Any]:
@@ -222,6 +224,28 @@ def noting(function: Callable[..., Any], noted: list[Choice]) -> Callable[..., A
             indices = result[1] if isinstance(result, (tuple, list)) else result
             noted.append(Choice(to_array(args[0]).copy(), dim, to_array(indices).copy()))
         return result
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        with KernelsBy(seen):
+            return function(*args, **kwargs)
+
+    return called
+
+
+def choosing_otherwise(function: Callable[..., Any], seed: int) -> Callable[..., Any]:
+    """The function, whose choices fall on others of equal elements: on the last one for seed 0, else on any."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def seen(func: Any, args: Any, kwargs: Any) -> Any:
+        if func not in _CHOOSING or func in _IN_ORDER or kwargs.get("stable") or not args[0].ndim:
+            return func(*args, **kwargs)
+        place, default = _CHOOSING[func]
+        dim = args[place] if len(args) > place else kwargs.get("dim", default)
+        values = args[0].flatten() if dim is None else args[0]
+        size = values.shape[dim or 0]
+        order = torch.randperm(size, generator=generator) if seed else torch.arange(size).flip(0)
+        result = func(values.index_select(dim or 0, order).reshape(args[0].shape), *args[1:], **kwargs)
+        return (result[0], order[result[1]]) if isinstance(result, (tuple, list)) else order[result]
 
     def called(*args: Any, **kwargs: Any) -> Any:
         with KernelsBy(seen):

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from msgspec import Struct
 
+from pytest_probe.model.comparison import INCOMING
 from pytest_probe.numerics.dtypes import (
     AnyArray,
     BoolArray,
@@ -36,8 +37,6 @@ _NARROW = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 # give so many elements in all.
 _RUNS, _LARGEST, _ELEMENTS = 400, 1 << 20, 1 << 24
 
-# Before the names of outputs whose incoming gradients are changed.
-_INCOMING = "incoming."
 # Of the errors' size: what moves the output by less explains none of it.
 _TOO_LITTLE = 0.25
 
@@ -73,10 +72,10 @@ def changed_argument(failed: FailedOutput) -> Cause | None:
             continue
         values = widen(found).astype(np.float64)
         if failed.explained(values) and (failed.floating or failed.by_chance(values) < 0.5):
-            return Cause(change.family, change.description.replace(_INCOMING, "the gradient of "))
+            return Cause(change.family, change.description.replace(INCOMING, "the gradient of "))
         if change.lost and failed.explained(2 * failed.expected - values):
             words = change.description.replace("as without", "as with twice")
-            return Cause(change.family, words.replace(_INCOMING, "the gradient of "))
+            return Cause(change.family, words.replace(INCOMING, "the gradient of "))
         if change.series and _moves_little(failed, values):
             ended.add(change.series)
     return None
@@ -114,7 +113,7 @@ def _moves_little(failed: FailedOutput, values: Float64Array) -> bool:
 def changes(failed: FailedOutput) -> Iterator[_Change]:
     call, case = failed.comparison.call, failed.comparison.case
     own = {name: value for name, value in call.given.items() if isinstance(value, np.ndarray) and value.size}
-    tensors = {**own, **{f"{_INCOMING}{name}": value for name, value in case.incoming.items() if value.size}}
+    tensors = {**own, **{f"{INCOMING}{name}": value for name, value in case.incoming.items() if value.size}}
     # A text that chooses among formulas.
     for name in details(failed.comparison.classes, "approximate"):
         given = call.given.get(name)
@@ -125,7 +124,7 @@ def changes(failed: FailedOutput) -> Iterator[_Change]:
     for name, value in call.given.items():
         yield from _numbers(name, value)
     for name, value in case.incoming.items():
-        yield _Change("argument", "as with incoming gradients of 1", {f"{_INCOMING}{name}": np.ones_like(value)})
+        yield _Change("argument", "as with incoming gradients of 1", {f"{INCOMING}{name}": np.ones_like(value)})
     # Rounded arguments, and numbers such as eps, may come to one factor; no tensor does that is left out or moved.
     kinds = (_forgotten, _overwritten, _swapped, _rounded, _moved, _scaled, _cut, _shortened, _truncated)
     for kind in (_rounded, _truncated) if failed.uniform else kinds:

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.model.comparison import Assumption, Comparison
+from pytest_probe.model.comparison import INCOMING, Assumption, Comparison
 from pytest_probe.model.device_modes import CUT_SUMS
-from pytest_probe.numerics.arrays import same_bytes
+from pytest_probe.numerics.arrays import same_bytes, untied
 from pytest_probe.numerics.dtypes import (
     AnyArray,
     BoolArray,
@@ -42,8 +42,15 @@ from pytest_probe.standards.noise.summed_terms import summed_terms
 
 # What stands in for NaN and infinities, first one and then the other: what zero takes leaves no trace of either.
 STAND_INS = (1.0, -2.0)
-# What the places of incoming gradients begin with; those of arguments have their names alone.
-INCOMING = "incoming."
+# Runs that choose others of equal elements: two tell whether there are any. 64 miss one of eight in 5,000 elements.
+FIRST_CHOICES, MOST_CHOICES = 2, 64
+# Of how far the elements of a sum move: float64 adds them up to less, and one that is lost, or chosen twice, is more.
+UNCHANGED, CHANGED = 2.0**-40, 2.0**-10
+# Of how far 64 runs move an element at most: others would move it a little further.
+FURTHER = 2.0
+# Of how far an element moves where other zeros are the largest: it moves as far where they are the smallest if it has
+# crossed an edge, and is not among several that one may be chosen of.
+DIFFER = 1 / 64
 # Roundings of a sum in addition to one a term: of a factor, or a mean.
 MORE_ROUNDINGS = 2
 # Of what single terms lose: a device that cuts sixteen together loses a tenth. Steps of an eighth are too coarse where
@@ -171,6 +178,73 @@ def multiplied(output: Examined) -> Explained | None:
     if kernel is None or kernel.shape != there.shape:
         return None
     return _unless_wrong(output, there & np.isnan(widen(kernel)), np.nan)
+
+
+def other_zeros(output: Examined) -> Explained | None:
+    """The gradient of an argument, where others of its zeros are chosen: zeros that have a gradient on the device are
+    the largest, or the smallest, by less than any rounding."""
+    comparison, place = output.comparison, output.comparison.name.removeprefix("grad.")
+    chosen = (comparison.expected == 0) & (widen(comparison.actual) != 0)
+    values = _floats(comparison).get(place) if comparison.direction == "backward" else None
+    if not chosen.any() or values is None or values.shape != chosen.shape:
+        return None
+    moved = (untied(values, np.where(chosen, height, 1.0)) for height in (1.5, 0.5))
+    runs = [comparison.evidence.with_arguments({place: each}) for each in moved]
+    if any(run is None or run.shape != chosen.shape for run in runs):
+        return None
+    found = [run - comparison.expected for run in runs if run is not None]
+    among = np.abs(found[0] - found[1]) > DIFFER * np.maximum(*np.abs(found))
+    for by in found if among.any() else ():
+        ruling = output.again(comparison.moved_by(np.where(among, by, 0.0)))
+        if ruling.outcome == "pass":
+            return Explained(ruling.stage)
+    return None
+
+
+def other_choices(output: Examined) -> Explained | None:
+    """Each element is what one of the runs has there that choose others of equal elements, and they add up to what all
+    of these agree on."""
+    moves, off = _moves_of_choices(output.comparison)
+    by = np.zeros_like(off)
+    for move in moves:
+        by = np.where(np.abs(off - move) < np.abs(off - by), move, by)
+    if not _adds_up(by, moves):
+        return None
+    ruling = output.again(output.comparison.moved_by(by))
+    return Explained(ruling.stage) if ruling.outcome == "pass" else None
+
+
+def undecided_choices(output: Examined) -> Explained | None:
+    """All that is wrong is what such a choice changes, by no more than choices do: there are more than runs show."""
+    moves, off = _moves_of_choices(output.comparison)
+    most = np.max(np.abs(moves), axis=0, initial=0.0)
+    changed = (most > 0) & (np.abs(off) <= FURTHER * most)
+    if not _adds_up(np.where(changed, off, 0.0), moves):
+        return None
+    ruling = output.again(output.comparison.moved_by(np.where(changed, off, 0.0)))
+    return Explained(ruling.stage, {"count": np.count_nonzero(changed)}) if ruling.outcome == "pass" else None
+
+
+def _moves_of_choices(comparison: Comparison) -> tuple[list[AnyArray], AnyArray]:
+    """How far runs are from the reference that choose others of equal elements, and how far the device is; no run where
+    the call chooses among none."""
+    with np.errstate(invalid="ignore"):
+        for count in (FIRST_CHOICES, MOST_CHOICES):
+            runs = comparison.evidence.chosen_otherwise(count)
+            moves = [run - comparison.expected for run in runs if run.shape == comparison.expected.shape]
+            if not any(move.any() for move in moves):
+                return [], np.zeros(comparison.expected.shape)
+        return moves, widen(comparison.actual) - comparison.expected
+
+
+def _adds_up(by: AnyArray, moves: list[AnyArray]) -> bool:
+    """Is there a change, and are the sums over each dimension what they were where no choice changes them?"""
+    for axis in range(by.ndim):
+        most = np.max([np.sum(np.abs(move), axis) for move in moves], axis=0, initial=0.0)
+        changed = np.max([np.abs(np.sum(move, axis)) for move in moves], axis=0, initial=0.0)
+        if np.any((changed <= UNCHANGED * most) & (np.abs(np.sum(by, axis)) > CHANGED * most)):
+            return False
+    return bool(by.any())
 
 
 def _unless_wrong(output: Examined, there: BoolArray, values: AnyArray | float) -> Explained | None:

@@ -72,19 +72,6 @@ def _of_float64(output: Examined, k: int) -> Stage | None:
     return stage
 
 
-def choices(output: Examined) -> Explained | None:
-    """S with runs whose zeros move as well: a choice among many equal elements may fall on one that no run chose."""
-    comparison, spread = output.comparison, output.spread
-    if spread is None or not stages.chose_otherwise(comparison, output.runs):
-        return None
-    untied = stages.chosen_among_zeros(comparison, comparison.evidence.untied(stages.RUNS_FOR_TIES))
-    if untied is None:
-        return None
-    wider = replace(spread, size=np.maximum(spread.size, untied))
-    stage = stages.measured_stage(comparison, wider, output.limits, stages.RUNS_FOR_TIES, "float64")
-    return _if_within(output, stage)
-
-
 def float32(output: Examined) -> Explained | None:
     """S with runs by the CPU's float32 kernels against R: another device's fault is not in them."""
     comparison = output.comparison
@@ -241,9 +228,7 @@ def far_by_all_runs(output: Examined) -> Stage | None:
     # So may be of those where the reference has no number.
     above = (widest.noise.ratios > widest.limits.largest) & (comparison.expected != 0)
     above &= np.isfinite(comparison.expected)
-    if not above.any() or stages.chose_otherwise(comparison, comparison.evidence.perturbed(STAGES[-1])):
-        return None
-    return found
+    return found if above.any() else None
 
 
 def _first(output: Examined) -> Stage:

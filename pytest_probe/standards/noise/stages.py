@@ -30,12 +30,6 @@ FLOOR_OF_UNMOVED = 0.25
 # A kernel may clip exponents before it takes exponentials, as Paddle's of softmax does at this one: what a mask hides
 # is this small, but no zero.
 CLIPPED = math.exp(-64)
-# A choice among many equal elements may fall on one that no run has chosen, and among zeros no run chooses another:
-# runs that tell, and the share of elements.
-RUNS_FOR_TIES, FEW_CHOICES = 64, 0.05
-# Of how far an element moves once zeros do. Runs that choose differ by more. Where all agree to a few roundoffs they
-# have crossed an edge (`x != 0`), which a device may not.
-DIFFER = 1 / 64
 # Kernels whose 16-bit steps are not known: inputs perturbed by a roundoff of the dtype sample them.
 INSIDE_LIMITS = Limits(16.0, 2.0)
 # Kernels whose steps are written down: a healthy one differs from them where a rounding falls to the other side. Where
@@ -119,23 +113,6 @@ def by_steps(comparison: Comparison, k: int) -> Stage:
     if not comparison.case.on_cpu:
         runs = runs + not_vanished(comparison, runs, evidence.float32(k))
     return beside_all(comparison, run_spread(comparison, runs + evidence.float32_steps(k)), k)
-
-
-def chose_otherwise(comparison: Comparison, runs: list[AnyArray]) -> bool:
-    """Has the device numbers in few elements where the reference and every run have zero?"""
-    moved = np.logical_or.reduce([comparison.expected != 0, *(run != 0 for run in runs)])
-    found = np.count_nonzero(~moved & (widen(comparison.actual) != 0))
-    return bool(0 < found <= FEW_CHOICES * comparison.actual.size)
-
-
-def chosen_among_zeros(comparison: Comparison, untied: list[AnyArray]) -> AnyArray | None:
-    """S of runs whose zeros move, where they choose one of several; 0 elsewhere, None without two runs."""
-    found = run_spread(comparison, untied)
-    if found is None or len(untied) < 2:
-        return None
-    with np.errstate(invalid="ignore"):
-        apart = np.max([np.abs(run - untied[0]) for run in untied[1:]], axis=0)
-        return np.asarray(np.where(apart > DIFFER * found.size, found.size, 0.0))
 
 
 def not_vanished(comparison: Comparison, exact: list[AnyArray], runs: list[AnyArray]) -> list[AnyArray]:

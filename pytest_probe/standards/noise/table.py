@@ -53,9 +53,6 @@ SCALES = (
         for k in STAGES
     ),
     Explanation(
-        "choices", OPEN, (may_choose,), "untied 64", USUAL, "pass", "", scales.choices,
-    ),
-    Explanation(
         "float32", OPEN, (elsewhere,), "float32 4", USUAL, "pass", "", scales.float32,
     ),
     Explanation(
@@ -132,6 +129,18 @@ ROUNDING = (
     ),
 )  # fmt: skip
 OTHERWISE = (
+    Explanation(
+        "other zeros", ANY, (may_choose,), "the reference on other zeros, 2 times", BY_RULE, "pass", "",
+        last_resorts.other_zeros,
+    ),
+    Explanation(
+        "other choices", ANY, (may_choose,), "chosen_otherwise 64", BY_RULE, "pass", "", last_resorts.other_choices,
+    ),
+    Explanation(
+        "undecided choices", ANY, (may_choose,), "chosen_otherwise 64", BY_RULE, "warning",
+        f"{UNDECIDED}{{count:,}} elements depend on the choice among equal ones",
+        last_resorts.undecided_choices,
+    ),
     Explanation(
         "cut sums", ANY, (elsewhere, narrow, of_real_numbers), "the reference with cut sums", BY_RULE,
         "pass", CUT_SUMS_WORDS, last_resorts.cut_sums,

@@ -158,21 +158,6 @@ def _told(verdict: OutputVerdict) -> str:
     return str((verdict.verdict, verdict.reason, dict(verdict.metrics), verdict.worst))
 
 
-def test_a_choice_among_zeros_is_still_looked_for() -> None:
-    """Runs with moved zeros come to other elements too; the widest of the others says nothing of them."""
-    wanted = np.where(np.arange(100) == 3, 0.0, 1.0)
-    chosen = np.where(np.arange(100) == 3, 5.0, np.where(np.arange(100) == 0, 2.0, 1.0))
-    runs = {name: [wanted] * 4 for name in EXACT}
-    untied = {"untied": [chosen, wanted]}
-    assert judged(chosen, wanted, runs={**runs, **untied}, api=UNLISTED)[0].verdict == "pass"
-    assert judged(chosen, wanted, runs=runs, api=UNLISTED)[0].verdict == "error"
-    # What every run does has crossed an edge at zero, and chosen nothing.
-    assert judged(chosen, wanted, runs={**runs, "untied": [chosen] * 2}, api=UNLISTED)[0].verdict == "error"
-    # A function without a jump chooses nothing: numbers where all runs have zero are a fault, and take no 64 runs.
-    found, asked = judged(chosen, wanted, runs={**runs, **untied}, api="Torch.exp")
-    assert (found.verdict, asked.get("untied", 0)) == ("error", 0)
-
-
 def test_an_output_that_one_run_explains_takes_no_other_kind() -> None:
     """Numbers next to zero are far off beside no run."""
     found, asked = judged(FAULTY, runs=seen_late("perturbed", 0))

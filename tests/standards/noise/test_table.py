@@ -16,7 +16,7 @@ from pytest_probe.standards.noise.table import EXPLANATIONS
 from tests.support.asking import comparison
 
 # Evidence that is no kind of run.
-RESULTS = {"cpu_result", "own_result", "kernels_inside", "reference_on_cpu"}
+RESULTS = {"cpu_result", "own_result", "kernels_inside", "reference_on_cpu", "chosen_otherwise"}
 
 
 def test_the_page_has_the_table() -> None:
