@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from tests.evidence.test_small_elements import SoftmaxOfGpu, softmax
 from tests.support.comparing import compared
+from tests.support.gradients import with_gradient
 
 Tensor = torch.Tensor
 Function = Callable[..., Tensor]
@@ -171,3 +173,69 @@ def test_other_booleans_are_errors(dtype: torch.dtype, device: str) -> None:
         (found,) = compared(wrong, right, [x], device=device, allow="none")
         assert found.verdict == "error"
         assert "elements are on the other side of an edge" in found.reason
+
+
+def beside(function: Function, place: float, rank: int, factor: float) -> Function:
+    """The function with another gradient where its argument is one of the nearest to a place, and not on it."""
+
+    def wrong(x: Tensor) -> Tensor:
+        away = (x.detach().double().abs() - place).abs()
+        index = torch.where(away > 0, away, torch.inf).argsort()[rank]
+        factors = torch.ones_like(x).index_fill(0, index, factor)
+        return function(with_gradient(x, lambda gradient: gradient * factors))
+
+    return wrong
+
+
+def at_one(x: Tensor) -> Tensor:
+    return torch.clamp(x, -1, 1)
+
+
+def at_a_half(x: Tensor) -> Tensor:
+    return torch.where(x > 0.5, x, 0.25 * x)
+
+
+EDGES: dict[str, tuple[Function, float]] = {
+    "Torch.clamp": (at_one, 1.0),
+    "Functional.hardshrink": (F.hardshrink, 0.5),
+    "Functional.hardswish": (F.hardswish, 3.0),
+    "a user's clamp": (at_one, 1.0),
+    "a user's leak": (at_a_half, 0.5),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", EDGES)
+def test_an_element_on_an_edge_excuses_none_near_it(name: str, dtype: torch.dtype, device: str) -> None:
+    function, edge = EDGES[name]
+    api = None if name.startswith("a user") else name
+    args = [torch.cat([2 * numbers(3000), torch.tensor([edge, -edge, edge])]).to(dtype)]
+
+    def found(kernel: Function) -> str:
+        return compared(kernel, function, args, device=device, allow="none", backward=True, api=api)[1].verdict
+
+    assert found(function) == "pass"
+    # Zero outside of clamp's range remains zero.
+    inside = [rank for rank in (0, 3, 7, 12) if beside_is_moved(function, edge, rank, args)]
+    assert inside
+    assert {rank: found(beside(function, edge, rank, 0.9)) for rank in inside} == dict.fromkeys(inside, "error")
+
+
+def beside_is_moved(function: Function, place: float, rank: int, args: list[Tensor]) -> bool:
+    x = args[0].double().requires_grad_()
+    ways = [torch.autograd.grad(each(x).sum(), x)[0] for each in (function, beside(function, place, rank, 0.9))]
+    return not torch.equal(*ways)
+
+
+@pytest.mark.parametrize("rank", [6, 10])
+def test_an_element_near_a_pole_excuses_none_farther_from_it(rank: int, device: str) -> None:
+    def wrong(x: Tensor) -> Tensor:
+        found = torch.tan(x)
+        index = found.abs().argsort(descending=True)[rank]
+        return found.index_fill(0, index, 1.02 * float(found[index]))
+
+    args = [2 * numbers(20_000)]
+    outcomes = (
+        compared(each, torch.tan, args, device=device, allow="none", api="Torch.tan")[0] for each in (torch.tan, wrong)
+    )
+    assert [each.verdict for each in outcomes] == ["pass", "error"]
