@@ -175,6 +175,76 @@ def test_other_booleans_are_errors(dtype: torch.dtype, device: str) -> None:
         assert "elements are on the other side of an edge" in found.reason
 
 
+STEPS = torch.tensor([-1, -0.5, 0, 0.5, 1])
+INTEGERS: dict[str, tuple[Function, Function]] = {
+    "bin from its left end": (
+        lambda x: torch.bucketize(x, STEPS.to(x.dtype), right=True),
+        lambda x: torch.bucketize(x, STEPS.to(x.dtype)),
+    ),
+    "above and at": (lambda x: (x >= 0.5).int(), lambda x: (x > 0.5).int()),
+    "halves up": (lambda x: (x + 0.5).floor().int(), lambda x: x.round().int()),
+    "numbers of a row up to its first": (
+        lambda x: (x <= x[:, :1]).sum(-1),
+        lambda x: (x < x[:, :1]).sum(-1),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers_on_the_wrong_side_of_an_edge_are_errors(name: str, dtype: torch.dtype, device: str) -> None:
+    wrong, right = INTEGERS[name]
+    x = torch.cat([numbers(9, 20), torch.tensor([0.5, -0.5, 1.0, 1.5]).repeat(5)[None]]).to(dtype)
+    outcomes = (compared(each, right, [x], device=device, allow="none")[0] for each in (right, wrong))
+    assert [each.verdict for each in outcomes] == ["pass", "error"]
+
+
+def levels(x: Tensor) -> Tensor:
+    return torch.round(x / x.abs().amax(-1, keepdim=True) * 127).to(torch.int8)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_integers_of_a_row_that_is_divided_by_one_reciprocal_pass(seed: int, device: str) -> None:
+    """Of a number that is half the largest, 63.5 is to be rounded, and 63.499996 of a kernel."""
+
+    def by_reciprocal(x: Tensor) -> Tensor:
+        return torch.round(x * (127 / x.abs().amax(-1, keepdim=True))).to(torch.int8)
+
+    x = numbers(256, 512, seed=seed).bfloat16().float()
+    assert not torch.equal(by_reciprocal(x), levels(x.double()))
+    (found,) = compared(by_reciprocal, levels, [x], device=device, allow="none")
+    assert found.verdict == "pass", found.reason
+
+
+def next_of_first(x: Tensor) -> Tensor:
+    return x.argmax(-1) + 1
+
+
+def next_of_last(x: Tensor) -> Tensor:
+    return x.shape[-1] - x.flip(-1).argmax(-1)
+
+
+def routed(x: Tensor) -> Tensor:
+    return F.one_hot(x.topk(2, -1)[1], 8).sum(1).bool()
+
+
+def routed_to_last(x: Tensor) -> Tensor:
+    return routed(x.flip(-1)).flip(-1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("other", "function"), [(next_of_last, next_of_first), (routed_to_last, routed)])
+def test_what_follows_from_the_choice_of_another_of_equal_elements_passes(
+    other: Function, function: Function, dtype: torch.dtype, device: str
+) -> None:
+    x = ((numbers(64, 8) * 2).round() / 2).to(dtype)
+    assert not torch.equal(function(x), other(x))
+    (found,) = compared(other, function, [x], device=device, allow="none")
+    assert found.verdict == "pass", found.reason
+    (found,) = compared(lambda x: other(x.roll(1, 0)), function, [x], device=device, allow="none")
+    assert found.verdict == "error"
+
+
 def beside(function: Function, place: float, rank: int, factor: float) -> Function:
     """The function with another gradient where its argument is one of the nearest to a place, and not on it."""
 

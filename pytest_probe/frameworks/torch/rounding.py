@@ -184,10 +184,10 @@ class StepsMode(SplittingMode):
     granted. With `fine`, kernels are split by torch's own decompositions, and a library's functions are off by up to
     a float32 ulp, as seed draws it: correctly rounded ones may all meet a number that the reference lies on.
     wide are arguments of a wider dtype; kernels those of the call in its own dtypes, one for one. by_chance: a
-    value between two numbers of dtype becomes one of its neighbours there, as seed draws. computed: what is rounded is
-    off by a few roundoffs of float32 before, as seed draws. order: sums are added in float32 in that order, and library
-    functions are rounded correctly. places: of all results, in the order in which they are made, the rounded ones.
-    overflows: fine steps may lead beyond the dtype's range.
+    value between two numbers of dtype becomes one of its neighbours there, as seed draws, and a quotient is a product
+    with the reciprocal. computed: what is rounded is off by a few roundoffs of float32 before, as seed draws. order:
+    sums are added in float32 in that order, and library functions are rounded correctly. places: of all results, in
+    the order in which they are made, the rounded ones. overflows: fine steps may lead beyond the dtype's range.
     """
 
     def __init__(
@@ -246,6 +246,8 @@ class StepsMode(SplittingMode):
         result = NotImplemented if single or stands_in is None else stands_in(*args, **kwargs)
         if result is NotImplemented:
             result = kernel(func)(*args, **kwargs)
+        if self.by_chance and func is _ATEN.div.Tensor:
+            result = self._by_reciprocal(result, *args)
         # Numbers that were there before are rounded already, or are float32 in the call itself.
         if single or self._is_choice(func, args, kwargs):
             self._know(result)
@@ -259,6 +261,12 @@ class StepsMode(SplittingMode):
                     self.pending.setdefault(storage(tensor), []).append((tensor, of_library))
                 self._know(tensor)
         return result
+
+    def _by_reciprocal(self, quotient: Any, value: Any, divisor: Any) -> Any:
+        """A kernel may divide a row by one reciprocal: then a quotient that is exact, as a half, is so no longer."""
+        reciprocal = self._narrowed(1 / torch.as_tensor(divisor, dtype=torch.float64))
+        product = value * reciprocal
+        return torch.where(product.isfinite(), product, quotient) if product.dtype == quotient.dtype else quotient
 
     def _know(self, result: Any) -> None:
         weak: Callable[..., StorageWeakRef] = StorageWeakRef  # without annotations of its own

@@ -26,6 +26,8 @@ _STEP_RUNS = (4, 16, 64)
 _MOST_BYTES = 2**30
 # One of two equal values is in none of so many runs once in 65,536 elements.
 _INDEX_RUNS = 16
+# Three roundings that each lead to the same side are in none of so many runs once in 5,000 elements at an edge.
+_CHANCE_RUNS = 64
 # How far the inputs of those runs move, in roundoffs: one would be one rounding inside, and kernels have a few.
 _NEAR_STEPS = 4.0
 
@@ -121,22 +123,30 @@ def _are_in_next_bins(comparison: Comparison) -> bool:
     return bool(((low <= found) & (found <= high)).all())
 
 
-class OwnIntegers(Discrete):
-    """Integers of a function of no known API: a neighbouring step where the argument lies on an edge, or, where runs
-    are further apart, what a run gives; of choices among elements any that points at an equal one."""
+class OwnSteps(Discrete):
+    """Integers and booleans of a function of no known API: a neighbouring step where the argument lies near an edge,
+    or, where runs are further apart, what a run gives. Where the arguments lie exactly on the edge, only if rounding
+    inside leads across. Of choices among elements any that points at an equal one, and what follows from it."""
 
     counts = (_INDEX_RUNS,)
+    wrong = (
+        "are on the other side of an edge: the arguments are not within 4 roundoffs of it, or lie exactly on it where "
+        "no rounding inside leads across"
+    )
 
     def runs(self, comparison: Comparison, count: int) -> list[AnyArray]:
         evidence, narrow = comparison.evidence, comparison.case.narrow
         steps = evidence.narrow_steps(_STEP_RUNS[0]) if narrow else []
         if narrow and not comparison.case.on_cpu:
             steps = evidence.composed_steps()
-        return evidence.perturbed_more(count) + steps
+        untied = evidence.untied(count) if _chooses(comparison) else []
+        return evidence.perturbed_more(count) + steps + untied
 
     def fits(self, comparison: Comparison, runs: list[AnyArray]) -> AnyArray:
-        near = np.maximum.reduce(runs) - np.minimum.reduce(runs) <= 1
-        return np.asarray(near | np.logical_or.reduce([comparison.actual == run for run in runs]))
+        near = np.maximum.reduce(runs).astype(float) - np.minimum.reduce(runs) <= 1
+        near |= np.logical_or.reduce([comparison.actual == run for run in runs])
+        # Equal elements lie exactly on the edge between them, and either may be chosen.
+        return np.asarray(near if _chooses(comparison) else near & _may_cross(comparison))
 
     def points_alike(self, comparison: Comparison) -> AnyArray:
         """Where both sides are indices that a choice inside the call gave: do they point at equal elements, in float64
@@ -150,26 +160,24 @@ class OwnIntegers(Discrete):
         return found
 
 
-class OwnBooleans(OwnIntegers):
-    """Booleans of a function of no known API: the other one only where the arguments lie near an edge; where they lie
-    exactly on it, only if rounding inside leads across."""
+def _chooses(comparison: Comparison) -> bool:
+    """Does the call choose among elements?"""
+    return any(comparison.evidence.choices())
 
-    wrong = (
-        "are on the other side of an edge: the arguments are not within 4 roundoffs of it, or lie exactly on it where "
-        "no rounding inside leads across"
-    )
 
-    def fits(self, comparison: Comparison, runs: list[AnyArray]) -> AnyArray:
-        """Is it no edge that the arguments meet exactly, or does rounding lead across?"""
-        evidence, expected = comparison.evidence, comparison.expected
-        rounded = evidence.rounded_by_chance(_INDEX_RUNS)
-        if comparison.case.narrow:
-            rounded = rounded + evidence.narrow_steps(1) + evidence.composed_steps()
-        met, led = (
-            np.logical_or.reduce([run != expected for run in found], initial=False, axis=0)
-            for found in (evidence.perturbed_less(_INDEX_RUNS), rounded)
-        )
-        return np.asarray(~met | led | (comparison.actual == expected))
+def _may_cross(comparison: Comparison) -> AnyArray:
+    """Where is no edge that the arguments meet exactly, or does rounding lead across?"""
+    evidence, expected = comparison.evidence, comparison.expected
+
+    def differ(runs: list[AnyArray]) -> AnyArray:
+        return np.asarray(np.logical_or.reduce([run != expected for run in runs], initial=False, axis=0))
+
+    wrong = differ(evidence.perturbed_less(_INDEX_RUNS)) & (comparison.actual != expected)
+    if wrong.any():
+        wrong &= ~differ(evidence.rounded_by_chance(_CHANCE_RUNS))
+    if wrong.any() and comparison.case.narrow:
+        wrong &= ~differ(evidence.narrow_steps(1) + evidence.composed_steps())
+    return np.asarray(~wrong)
 
 
 def _points_alike(actual: AnyArray, expected: AnyArray, choice: Choice) -> AnyArray:
