@@ -241,11 +241,13 @@ def root_mean_square(values: AnyArray, weights: AnyArray | None = None) -> float
 
 
 def pooled(spread: Spread, order: AnyArray, unit: AnyArray) -> Spread:
-    """The largest spread among each element's nearest 2 x 8 in `order` (same shape), of those within twice or half of
-    it: what is a unit of 3,000 is none of 0.02. unit: in what an element's spread is shared (same shape); where that is
-    0 or no number, it shares none.
+    """The largest spread among each element's nearest 8 below it in `order` (same shape), or among its nearest 8 above
+    it, whichever is smaller; of those within twice or half of it: what is a unit of 3,000 is none of 0.02. A side that
+    has fewer does not count if the other has all. unit: in what an element's spread is shared (same shape); where that
+    is 0 or no number, it shares none.
 
-    Few runs of a kernel that errs by whole units may agree by chance in an element; its neighbours show the unit.
+    Few runs of a kernel that errs by whole units may agree by chance in an element; its neighbours show the unit, on
+    either side. A pole, or an edge that an input lies on, is on one side of its neighbours.
     """
     size = spread.size
     if size.size < 2:
@@ -255,12 +257,18 @@ def pooled(spread: Spread, order: AnyArray, unit: AnyArray) -> Spread:
     has_unit, none = np.isfinite(unit) & (unit > 0), np.zeros(size.shape)
     shares = np.divide(size, unit, out=none.copy(), where=has_unit)
     sizes, values = shares.reshape(-1)[ranks], np.abs(order.reshape(-1)[ranks])
-    largest = sizes.copy()
+    below, above = np.zeros(size.size), np.zeros(size.size)
+    full_below, full_above = np.zeros(size.size, dtype=bool), np.zeros(size.size, dtype=bool)
     for away in range(1, min(NEIGHBOURS, size.size - 1) + 1):
         low, high = values[:-away], values[away:]
         alike = (low <= NEAR * high) & (high <= NEAR * low)
-        np.maximum(largest[away:], sizes[:-away], out=largest[away:], where=alike)
-        np.maximum(largest[:-away], sizes[away:], out=largest[:-away], where=alike)
+        np.maximum(below[away:], sizes[:-away], out=below[away:], where=alike)
+        np.maximum(above[:-away], sizes[away:], out=above[:-away], where=alike)
+        if away == NEIGHBOURS:
+            full_below[away:], full_above[:-away] = alike, alike
+    below[full_above & ~full_below], above[full_below & ~full_above] = np.inf, np.inf
+    both = np.where(full_below | full_above, np.minimum(below, above), np.maximum(below, above))
+    largest = np.maximum(sizes, both)
     result = np.empty(size.size)
     result[ranks] = largest
     shared = np.multiply(result.reshape(size.shape), unit, out=none, where=has_unit)

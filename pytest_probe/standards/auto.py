@@ -16,7 +16,7 @@ from pytest_probe.numerics.allowed_scale import nearest_run
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, dtype_name, float_format, is_inexact, ulp, widen
 from pytest_probe.numerics.noise_ratio import FAN_IN_CAP, FAN_IN_START
 from pytest_probe.standards import exact
-from pytest_probe.standards.classes.discrete import Discrete, OwnBooleans, OwnIntegers
+from pytest_probe.standards.classes.discrete import Discrete, OwnSteps
 from pytest_probe.standards.classes.factorisation import Factorisation
 from pytest_probe.standards.classes.indexed_writes import Writes
 from pytest_probe.standards.classes.nearest_resize import Neighbours
@@ -141,10 +141,9 @@ def known_steps(verdict: OutputVerdict) -> Evidence | None:
 def _by_arguments(comparison: Comparison) -> Standard | None:
     """The judge where an argument, a dtype or the output decides: one API, several functions."""
     classes = comparison.classes
-    if (not comparison.call.name or "own_integers" in classes) and comparison.actual.dtype.kind in "iu":
-        return OwnIntegers()
-    if not comparison.call.name and comparison.actual.dtype.kind == "b":
-        return OwnBooleans()
+    whole = comparison.actual.dtype.kind
+    if (not comparison.call.name and whole in "iub") or ("own_integers" in classes and whole in "iu"):
+        return OwnSteps()
     if f"generator_state@{comparison.name}" in classes:
         return Uninitialised()
     if "second_output_selects" in classes and is_index(comparison):

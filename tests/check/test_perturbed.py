@@ -179,16 +179,18 @@ def test_slight_runs_move_equal_values_alike_and_then_the_other_way() -> None:
     assert np.sign(first[1]) == -np.sign(second[1])
 
 
-def test_rounding_by_chance_leaves_what_is_exact() -> None:
+def test_rounding_by_chance_leaves_what_is_exact_but_quotients() -> None:
     def steps(x: torch.Tensor) -> torch.Tensor:
-        return torch.stack([x * 0.5, x / 3]) + 0
+        return torch.stack([x * 0.5, x / 4, x / 3]) + 0
 
     made = runs_of(
         replay("Mine.steps", leaf([3.0, 5.0]), calls={"Mine.steps": steps}, references={"Mine.steps": steps})
     )
-    runs = np.stack(made.output("output.0", "rounded_by_chance", 16))
+    runs = np.stack(made.output("output.0", "rounded_by_chance", 64))
     assert (runs[:, 0] == [1.5, 2.5]).all()
-    assert (runs[:, 1, 0] == 1.0).all()
-    below = np.float64(np.float32(5 / 3))
-    neighbours = sorted([below, np.float64(np.nextafter(np.float32(below), np.float32(2 if below < 5 / 3 else 1)))])
-    assert sorted(set(runs[:, 1, 1])) == neighbours
+    assert (runs[:, 1] == [0.75, 1.25]).all()
+    unit = 2.0**-24
+    # As a product with a third, which lies between two numbers of float32.
+    assert set(runs[:, 2, 0]) == {1 - unit, 1.0, 1 + 2 * unit}
+    assert np.abs(runs[:, 2, 1] - 5 / 3).max() < 4 * unit
+    assert len(set(runs[:, 2, 1])) > 1

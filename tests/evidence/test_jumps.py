@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from tests.evidence.test_small_elements import SoftmaxOfGpu, softmax
 from tests.support.comparing import compared
+from tests.support.gradients import with_gradient
 
 Tensor = torch.Tensor
 Function = Callable[..., Tensor]
@@ -180,11 +182,10 @@ def remainder_at_multiples(x: Tensor, y: Tensor) -> Tensor:
     return torch.where((exact == 0) & (x > 0), y, exact)
 
 
-# Of each API, a user's function where there is none: the call, and a fault where its arguments lie on an edge.
+# Of each API the call, and a fault where its arguments lie on an edge.
 AT_EDGES: dict[str, tuple[Function, Function]] = {
     "Torch.floor_divide": (torch.floor_divide, lambda x, y: torch.floor(x * y.reciprocal().nextafter(0 * y))),
     "Torch.remainder": (torch.remainder, remainder_at_multiples),
-    "": (lambda x, y: (x / 2).round().int(), lambda x, y: (x / 2 + 0.5).floor().int()),
 }
 
 
@@ -203,9 +204,9 @@ def test_another_step_exactly_on_its_edge_is_a_warning(api: str, dtype: torch.dt
         return torch.where(torch.arange(x.numel()).view(x.shape) == place, fault(x, y), function(x, y))
 
     for wrong in (once, fault):
-        (found,) = compared(wrong, function, args, device=device, allow="none", api=api or None)
-        assert found.verdict in ("warning", "error"), wrong
-    (found,) = compared(function, function, args, device=device, allow="none", api=api or None)
+        (found,) = compared(wrong, function, args, device=device, allow="none", api=api)
+        assert found.verdict in ("warning", "error"), api
+    (found,) = compared(function, function, args, device=device, allow="none", api=api)
     assert found.verdict == "pass", found.reason
 
 
@@ -317,7 +318,7 @@ def of_first_positive(x: Tensor, values: Tensor) -> Tensor:
     return of_first(x.relu(), values)
 
 
-def routed(x: Tensor, weight: Tensor, experts: Tensor, last: bool = False) -> Tensor:
+def of_two_experts(x: Tensor, weight: Tensor, experts: Tensor, last: bool = False) -> Tensor:
     """The mean of what the two best of 8 experts give; of equally good ones the last."""
     scores = x @ weight
     order = scores.flip(-1).sort(descending=True, stable=True).indices if last else scores.topk(2).indices
@@ -335,7 +336,7 @@ def test_a_choice_among_equal_zeros_inside_may_fall_on_another(dtype: torch.dtyp
     for right, other, args, outcome, of_wrong in (
         (of_first_positive, lambda x, values: of_last(x.relu(), values), [x, values], "pass", "error"),
         (of_first, of_last, [torch.zeros(2000, 4, dtype=dtype), values], "pass", "warning"),
-        (routed, partial(routed, last=True), tokens, "warning", "error"),
+        (of_two_experts, partial(of_two_experts, last=True), tokens, "warning", "error"),
     ):
         (found,) = compared(other, right, args, device=device, allow="none")
         assert found.verdict == outcome, found.reason
@@ -348,3 +349,139 @@ def test_a_choice_among_equal_zeros_inside_may_fall_on_another(dtype: torch.dtyp
 
         (found,) = compared(wrong, right, args, device=device, allow="none")
         assert found.verdict == of_wrong, found.reason
+
+
+STEPS = torch.tensor([-1, -0.5, 0, 0.5, 1])
+INTEGERS: dict[str, tuple[Function, Function]] = {
+    "bin from its left end": (
+        lambda x: torch.bucketize(x, STEPS.to(x.dtype), right=True),
+        lambda x: torch.bucketize(x, STEPS.to(x.dtype)),
+    ),
+    "above and at": (lambda x: (x >= 0.5).int(), lambda x: (x > 0.5).int()),
+    "halves up": (lambda x: (x + 0.5).floor().int(), lambda x: x.round().int()),
+    "numbers of a row up to its first": (
+        lambda x: (x <= x[:, :1]).sum(-1),
+        lambda x: (x < x[:, :1]).sum(-1),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers_on_the_wrong_side_of_an_edge_are_errors(name: str, dtype: torch.dtype, device: str) -> None:
+    wrong, right = INTEGERS[name]
+    x = torch.cat([numbers(9, 20), torch.tensor([0.5, -0.5, 1.0, 1.5]).repeat(5)[None]]).to(dtype)
+    outcomes = (compared(each, right, [x], device=device, allow="none")[0] for each in (right, wrong))
+    assert [each.verdict for each in outcomes] == ["pass", "error"]
+
+
+def levels(x: Tensor) -> Tensor:
+    return torch.round(x / x.abs().amax(-1, keepdim=True) * 127).to(torch.int8)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_integers_of_a_row_that_is_divided_by_one_reciprocal_pass(seed: int, device: str) -> None:
+    """Of a number that is half the largest, 63.5 is to be rounded, and 63.499996 of a kernel."""
+
+    def by_reciprocal(x: Tensor) -> Tensor:
+        return torch.round(x * (127 / x.abs().amax(-1, keepdim=True))).to(torch.int8)
+
+    x = numbers(256, 512, seed=seed).bfloat16().float()
+    assert not torch.equal(by_reciprocal(x), levels(x.double()))
+    (found,) = compared(by_reciprocal, levels, [x], device=device, allow="none")
+    assert found.verdict == "pass", found.reason
+
+
+def next_of_first(x: Tensor) -> Tensor:
+    return x.argmax(-1) + 1
+
+
+def next_of_last(x: Tensor) -> Tensor:
+    return x.shape[-1] - x.flip(-1).argmax(-1)
+
+
+def routed(x: Tensor) -> Tensor:
+    return F.one_hot(x.topk(2, -1)[1], 8).sum(1).bool()
+
+
+def routed_to_last(x: Tensor) -> Tensor:
+    return routed(x.flip(-1)).flip(-1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("other", "function"), [(next_of_last, next_of_first), (routed_to_last, routed)])
+def test_what_follows_from_the_choice_of_another_of_equal_elements_passes(
+    other: Function, function: Function, dtype: torch.dtype, device: str
+) -> None:
+    x = ((numbers(64, 8) * 2).round() / 2).to(dtype)
+    assert not torch.equal(function(x), other(x))
+    (found,) = compared(other, function, [x], device=device, allow="none")
+    assert found.verdict == "pass", found.reason
+    (found,) = compared(lambda x: other(x.roll(1, 0)), function, [x], device=device, allow="none")
+    assert found.verdict == "error"
+
+
+def beside(function: Function, place: float, rank: int, factor: float) -> Function:
+    """The function with another gradient where its argument is one of the nearest to a place, and not on it."""
+
+    def wrong(x: Tensor) -> Tensor:
+        away = (x.detach().double().abs() - place).abs()
+        index = torch.where(away > 0, away, torch.inf).argsort()[rank]
+        factors = torch.ones_like(x).index_fill(0, index, factor)
+        return function(with_gradient(x, lambda gradient: gradient * factors))
+
+    return wrong
+
+
+def at_one(x: Tensor) -> Tensor:
+    return torch.clamp(x, -1, 1)
+
+
+def at_a_half(x: Tensor) -> Tensor:
+    return torch.where(x > 0.5, x, 0.25 * x)
+
+
+EDGES: dict[str, tuple[Function, float]] = {
+    "Torch.clamp": (at_one, 1.0),
+    "Functional.hardshrink": (F.hardshrink, 0.5),
+    "Functional.hardswish": (F.hardswish, 3.0),
+    "a user's clamp": (at_one, 1.0),
+    "a user's leak": (at_a_half, 0.5),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", EDGES)
+def test_an_element_on_an_edge_excuses_none_near_it(name: str, dtype: torch.dtype, device: str) -> None:
+    function, edge = EDGES[name]
+    api = None if name.startswith("a user") else name
+    args = [torch.cat([2 * numbers(3000), torch.tensor([edge, -edge, edge])]).to(dtype)]
+
+    def found(kernel: Function) -> str:
+        return compared(kernel, function, args, device=device, allow="none", backward=True, api=api)[1].verdict
+
+    assert found(function) == "pass"
+    # Zero outside of clamp's range remains zero.
+    inside = [rank for rank in (0, 3, 7, 12) if beside_is_moved(function, edge, rank, args)]
+    assert inside
+    assert {rank: found(beside(function, edge, rank, 0.9)) for rank in inside} == dict.fromkeys(inside, "error")
+
+
+def beside_is_moved(function: Function, place: float, rank: int, args: list[Tensor]) -> bool:
+    x = args[0].double().requires_grad_()
+    ways = [torch.autograd.grad(each(x).sum(), x)[0] for each in (function, beside(function, place, rank, 0.9))]
+    return not torch.equal(*ways)
+
+
+@pytest.mark.parametrize("rank", [6, 10])
+def test_an_element_near_a_pole_excuses_none_farther_from_it(rank: int, device: str) -> None:
+    def wrong(x: Tensor) -> Tensor:
+        found = torch.tan(x)
+        index = found.abs().argsort(descending=True)[rank]
+        return found.index_fill(0, index, 1.02 * float(found[index]))
+
+    args = [2 * numbers(20_000)]
+    outcomes = (
+        compared(each, torch.tan, args, device=device, allow="none", api="Torch.tan")[0] for each in (torch.tan, wrong)
+    )
+    assert [each.verdict for each in outcomes] == ["pass", "error"]

@@ -88,12 +88,20 @@ def test_joined_is_the_larger_of_both() -> None:
     assert one.joined(None) is one
 
 
-def test_pooled_takes_the_largest_among_eight_neighbours_on_either_side() -> None:
+def test_pooled_takes_the_largest_among_eight_neighbours_of_the_side_where_that_is_smaller() -> None:
     size = np.zeros(40)
-    size[20] = 7.0
-    found = allowed_scale.pooled(torn(size, size > 1), np.arange(40.0), np.ones(40))
-    assert np.flatnonzero(found.size).tolist() == list(range(12, 29))
-    assert np.flatnonzero(found.disagree).tolist() == [20]
+    size[[16, 23]] = 7.0, 5.0
+    found = allowed_scale.pooled(torn(size, size > 1), np.arange(40.0) + 40, np.ones(40))
+    assert np.flatnonzero(found.size).tolist() == list(range(16, 24))
+    assert found.size[[16, 17, 22, 23]].tolist() == [7.0, 5.0, 5.0, 5.0]
+    assert np.flatnonzero(found.disagree).tolist() == [16, 23]
+
+
+def test_pooled_takes_the_side_that_has_eight_neighbours() -> None:
+    size = np.zeros(40)
+    size[[1, 34]] = 7.0
+    found = allowed_scale.pooled(Spread.of(size), np.arange(40.0) + 40, np.ones(40))
+    assert np.flatnonzero(found.size).tolist() == [0, 1, *range(34, 40)]
 
 
 def test_pooled_leaves_out_what_is_twice_as_large_or_half() -> None:
@@ -110,10 +118,10 @@ def test_pooled_counts_in_the_unit_of_each_element_and_nothing_without_one() -> 
 
 def test_pooled_goes_by_the_order_and_keeps_the_shape() -> None:
     size = np.zeros((2, 20))
-    size[0, 0] = 1.0
+    size[0, 3] = 1.0
     found = allowed_scale.pooled(torn(size, size > 1), np.arange(40.0)[::-1].reshape(2, 20), np.ones((2, 20)))
     assert found.size.shape == (2, 20)
-    assert np.flatnonzero(found.size).tolist() == list(range(9))
+    assert np.flatnonzero(found.size).tolist() == list(range(4))
 
 
 def test_pooled_leaves_a_single_element_alone() -> None:

@@ -316,7 +316,9 @@ class StepsMode(SplittingMode):
     def _by_reciprocal(self, dividend: torch.Tensor, divisor: torch.Tensor | float) -> Any:
         if dividend.dtype is not torch.float64:
             return NotImplemented
-        return dividend * self._narrowed(torch.as_tensor(divisor, dtype=torch.float64).reciprocal())
+        product = dividend * self._narrowed(torch.as_tensor(divisor, dtype=torch.float64).reciprocal())
+        # The reciprocal of a subnormal number is beyond float32's range.
+        return torch.where(product.isfinite(), product, dividend / divisor)
 
     def _factors(self, tensor: torch.Tensor, size: float) -> torch.Tensor:
         """A number near 1 for each element, at most so far off."""

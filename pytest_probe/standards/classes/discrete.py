@@ -27,6 +27,8 @@ _STEP_RUNS = (4, 16, 64)
 _MOST_BYTES = 2**30
 # One of two equal values is in none of so many runs once in 65,536 elements.
 _INDEX_RUNS = 16
+# Three roundings that each lead to the same side are in none of so many runs once in 5,000 elements at an edge.
+_CHANCE_RUNS = 64
 # What is wrong with elements that only a step crosses which should be exact.
 _ACROSS = (
     "are on another step, though the arguments lie exactly on its edge: only inexact steps inside, such as a "
@@ -58,7 +60,7 @@ class Discrete:
         outcome: Outcome = "error"
         reason, wrong, words = _miscounted(comparison), ~inside, self.wrong
         if inside.all() and not reason:
-            wrong, words, outcome = self.across(comparison) & ~self.points_alike(comparison), _ACROSS, "warning"
+            wrong, words, outcome = self.doubtful(comparison), _ACROSS, "warning"
         count = int(np.count_nonzero(wrong))
         if count:
             reason = f"{count:,} of {inside.size:,} elements {words}"
@@ -96,19 +98,12 @@ class Discrete:
         """Anything between the runs fits a staircase."""
         return np.ones(comparison.expected.shape, dtype=bool)
 
-    def across(self, comparison: Comparison) -> AnyArray:
-        """Which elements are on another step, though the arguments lie exactly on the edge and no rounding inside leads
-        across? None of counts: which bin an element at an edge is in is a matter of rounding that the API hides."""
-        none, evidence = np.zeros(comparison.expected.shape, dtype=bool), comparison.evidence
-        if "counts" in comparison.classes or not (off := _farthest([widen(comparison.actual)], comparison)).any():
-            return none
-        rounded = evidence.rounded_by_chance(_INDEX_RUNS)
-        if comparison.case.narrow:
-            rounded = rounded + evidence.narrow_steps(1) + evidence.composed_steps()
-        met = _farthest(evidence.perturbed_less(_INDEX_RUNS), comparison)
-        # Where nothing jumps, results move in proportion to their inputs: by a 64th of those runs.
-        jumps = met > _farthest(evidence.perturbed_more(_STEP_RUNS[0]), comparison) / 2
-        return np.asarray(jumps & (off > met / 2) & (_farthest(rounded, comparison) < met / 2))
+    def doubtful(self, comparison: Comparison) -> AnyArray:
+        """Which elements only a step that is not exact leads to. None of counts: which bin an element at an edge is in
+        is a matter of rounding that the API hides."""
+        if "counts" in comparison.classes:
+            return np.zeros(comparison.expected.shape, dtype=bool)
+        return _across(comparison)
 
     def points_alike(self, comparison: Comparison) -> AnyArray:
         """A step points at nothing."""
@@ -143,22 +138,34 @@ def _are_in_next_bins(comparison: Comparison) -> bool:
     return bool(((low <= found) & (found <= high)).all())
 
 
-class OwnIntegers(Discrete):
-    """Integers of a function of no known API: a neighbouring step where the argument lies on an edge, or, where runs
-    are further apart, what a run gives; of choices among elements any that points at an equal one."""
+class OwnSteps(Discrete):
+    """Integers and booleans of a function of no known API: a neighbouring step where the argument lies near an edge,
+    or, where runs are further apart, what a run gives. Where the arguments lie exactly on the edge, only if rounding
+    inside leads across. Of choices among elements any that points at an equal one, and what follows from it."""
 
     counts = (_INDEX_RUNS,)
+    wrong = (
+        "are on the other side of an edge: the arguments are not within 4 roundoffs of it, or lie exactly on it where "
+        "no rounding inside leads across"
+    )
 
     def runs(self, comparison: Comparison, count: int) -> list[AnyArray]:
         evidence, narrow = comparison.evidence, comparison.case.narrow
         steps = evidence.narrow_steps(_STEP_RUNS[0]) if narrow else []
         if narrow and not comparison.case.on_cpu:
             steps = evidence.composed_steps()
-        return evidence.perturbed_more(count) + steps
+        others = evidence.chosen_otherwise(count) if _chooses(comparison) else []
+        return evidence.perturbed_more(count) + steps + others
 
     def fits(self, comparison: Comparison, runs: list[AnyArray]) -> AnyArray:
-        near = np.maximum.reduce(runs) - np.minimum.reduce(runs) <= 1
-        return np.asarray(near | np.logical_or.reduce([comparison.actual == run for run in runs]))
+        near = np.maximum.reduce(runs).astype(float) - np.minimum.reduce(runs) <= 1
+        near |= np.logical_or.reduce([comparison.actual == run for run in runs])
+        # Equal elements lie exactly on the edge between them, and either may be chosen.
+        return np.asarray(near if _chooses(comparison) else near & ~_across(comparison))
+
+    def doubtful(self, comparison: Comparison) -> AnyArray:
+        """None: the edges that its arguments meet exactly are seen."""
+        return np.zeros(comparison.expected.shape, dtype=bool)
 
     def points_alike(self, comparison: Comparison) -> AnyArray:
         """Where both sides are indices that a choice inside the call gave: do they point at equal elements, in float64
@@ -172,18 +179,24 @@ class OwnIntegers(Discrete):
         return found
 
 
-class OwnBooleans(OwnIntegers):
-    """Booleans of a function of no known API: the other one only where the arguments lie near an edge; where they lie
-    exactly on it, only if rounding inside leads across."""
+def _chooses(comparison: Comparison) -> bool:
+    """Does the call choose among elements?"""
+    return any(comparison.evidence.choices())
 
-    wrong = (
-        "are on the other side of an edge: the arguments are not within 4 roundoffs of it, or lie exactly on it where "
-        "no rounding inside leads across"
-    )
 
-    def fits(self, comparison: Comparison, runs: list[AnyArray]) -> AnyArray:
-        """Is it no edge that the arguments meet exactly, or does rounding lead across?"""
-        return np.asarray(~self.across(comparison))
+def _across(comparison: Comparison) -> AnyArray:
+    """Which elements are on another step, though the arguments lie exactly on the edge and no rounding inside leads
+    across?"""
+    evidence, off = comparison.evidence, _farthest([widen(comparison.actual)], comparison)
+    met = _farthest(evidence.perturbed_less(_INDEX_RUNS), comparison) if off.any() else np.zeros(off.shape)
+    # Where nothing jumps, results move in proportion to their inputs: by a 64th of those runs.
+    jumps = met > _farthest(evidence.perturbed_more(_STEP_RUNS[0]), comparison) / 2 if met.any() else off < 0
+    wrong = jumps & (off > met / 2)
+    if wrong.any():
+        wrong &= _farthest(evidence.rounded_by_chance(_CHANCE_RUNS), comparison) < met / 2
+    if wrong.any() and comparison.case.narrow:
+        wrong &= _farthest(evidence.narrow_steps(1) + evidence.composed_steps(), comparison) < met / 2
+    return np.asarray(wrong)
 
 
 def _farthest(runs: list[AnyArray], comparison: Comparison) -> AnyArray:

@@ -90,17 +90,17 @@ class Ruling(Struct, frozen=True):
 class Examined(Struct):
     """An output on its way through the table.
 
-    known are the stages of its float64 runs by K, whatever their limits are. again judges another comparison by the
-    same rows but the last ones. limits are those of the rule. While it is open: runs are those that were made, spread
-    is theirs, stages are those that did not explain it, and by_unstable those that did by unstable elements alone.
-    Then: stage is what it was judged by at last, trouble_words says what is wrong, and why_not why rounding at some
-    places does not explain it.
+    again judges another comparison by the same rows but the last ones. limits are those of the rule. known are the
+    stages of its float64 runs by K, so that none is measured twice. While it is open: runs are those that were made,
+    spread is theirs, stages are those that did not explain it, and by_unstable those that did by unstable elements
+    alone. Then: stage is what it was judged by at last, trouble_words says what is wrong, and why_not why rounding at
+    some places does not explain it.
     """
 
     comparison: Comparison
-    known: dict[int, Stage]
     again: Callable[[Comparison], Ruling]
     limits: Limits
+    known: dict[int, Stage] = field(default_factory=dict)
     trouble: Trouble = "open"
     runs: list[AnyArray] = field(default_factory=list)
     spread: Spread | None = None

@@ -52,8 +52,7 @@ def float64(output: Examined, k: int) -> Explained | None:
 
 
 def _of_float64(output: Examined, k: int) -> Stage | None:
-    """None where the reference cannot be perturbed more often: another stage would say the same. output.known has what
-    was measured before with other limits."""
+    """None where the reference cannot be perturbed more often: another stage would say the same."""
     comparison, before = output.comparison, len(output.runs)
     if k and before != STAGES[STAGES.index(k) - 1]:
         return None
@@ -63,7 +62,7 @@ def _of_float64(output: Examined, k: int) -> Stage | None:
     known = output.known.get(k)
     if known is not None:
         output.spread = known.spread
-        return stages.limited(comparison, known, output.limits)
+        return known
     output.spread = stages.with_runs(comparison, output.spread, output.runs[before:])
     stage = stages.measured_stage(comparison, output.spread, output.limits, len(output.runs), "float64")
     # The spread of a factory is its own.

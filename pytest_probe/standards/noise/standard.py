@@ -44,26 +44,26 @@ class NoiseStandard:
 
 def ruled(comparison: Comparison) -> Ruling:
     """What the first row of the table says that explains the output; an error where none does."""
-    known: dict[int, Stage] = {}
-    output = _examined(comparison, known)
+    output = _examined(comparison)
     ruling = _by_rounding(output)
     if ruling.outcome != "error" and summed_terms(comparison).assumed:
         # May the output pass only since it is assumed to be a sum of many terms? Attention always is one of some.
         few = of_few_terms(comparison)
         if not stages.noise_of(few, ruling.stage.spread).within(stages.limits_of(few)):
-            output = _examined(replace(comparison, terms=comparison.evidence.terms()), known)
+            # Of one term an element has no share of the others' scatter: what was measured counts no more.
+            output = _examined(replace(comparison, terms=comparison.evidence.terms()))
             ruling = _by_rounding(output)
     if ruling.outcome == "error":
         return first(output, OTHERWISE) or ruling
     return ruling
 
 
-def _examined(comparison: Comparison, known: dict[int, Stage]) -> Examined:
-    return Examined(comparison, known, _again, stages.limits_of(comparison))
+def _examined(comparison: Comparison) -> Examined:
+    return Examined(comparison, _again, stages.limits_of(comparison))
 
 
 def _again(comparison: Comparison) -> Ruling:
-    return _by_rounding(_examined(comparison, {}))
+    return _by_rounding(_examined(comparison))
 
 
 def _by_rounding(output: Examined) -> Ruling:
@@ -105,7 +105,7 @@ def _by_scales(output: Examined) -> Ruling:
 
 def decide(comparison: Comparison) -> Stage:
     """The stage that an output is judged by, of those that grow its allowed scale."""
-    return _by_scales(_examined(comparison, {})).stage
+    return _by_scales(_examined(comparison)).stage
 
 
 def decided(comparison: Comparison, verdict: OutputVerdict) -> Stage:
