@@ -202,27 +202,19 @@ def other_zeros(output: Examined) -> Explained | None:
 
 
 def other_choices(output: Examined) -> Explained | None:
-    """Each element is what one of the runs has there that choose others of equal elements, and they add up to what all
-    of these agree on."""
+    """Each element is what one of the runs has there that choose others of equal elements."""
     moves, off = _moves_of_choices(output.comparison)
     by = np.zeros_like(off)
     for move in moves:
         by = np.where(np.abs(off - move) < np.abs(off - by), move, by)
-    if not _adds_up(by, moves):
-        return None
-    ruling = output.again(output.comparison.moved_by(by))
-    return Explained(ruling.stage) if ruling.outcome == "pass" else None
+    return _right_if_chosen(output, by, moves)
 
 
 def undecided_choices(output: Examined) -> Explained | None:
     """All that is wrong is what such a choice changes, by no more than choices do: there are more than runs show."""
     moves, off = _moves_of_choices(output.comparison)
     most = np.max(np.abs(moves), axis=0, initial=0.0)
-    changed = (most > 0) & (np.abs(off) <= FURTHER * most)
-    if not _adds_up(np.where(changed, off, 0.0), moves):
-        return None
-    ruling = output.again(output.comparison.moved_by(np.where(changed, off, 0.0)))
-    return Explained(ruling.stage, {"count": np.count_nonzero(changed)}) if ruling.outcome == "pass" else None
+    return _right_if_chosen(output, np.where((most > 0) & (np.abs(off) <= FURTHER * most), off, 0.0), moves)
 
 
 def _moves_of_choices(comparison: Comparison) -> tuple[list[AnyArray], AnyArray]:
@@ -237,14 +229,16 @@ def _moves_of_choices(comparison: Comparison) -> tuple[list[AnyArray], AnyArray]
         return moves, widen(comparison.actual) - comparison.expected
 
 
-def _adds_up(by: AnyArray, moves: list[AnyArray]) -> bool:
-    """Is there a change, and are the sums over each dimension what they were where no choice changes them?"""
-    for axis in range(by.ndim):
-        most = np.max([np.sum(np.abs(move), axis) for move in moves], axis=0, initial=0.0)
-        changed = np.max([np.abs(np.sum(move, axis)) for move in moves], axis=0, initial=0.0)
+def _right_if_chosen(output: Examined, by: AnyArray, moves: list[AnyArray]) -> Explained | None:
+    """The output compared with a reference that is larger by that, if sums over a dimension that no choice changes
+    remain what they were."""
+    for axis in range(by.ndim if by.any() else 0):
+        most = np.max([np.sum(np.abs(move), axis) for move in moves], axis=0)
+        changed = np.max([np.abs(np.sum(move, axis)) for move in moves], axis=0)
         if np.any((changed <= UNCHANGED * most) & (np.abs(np.sum(by, axis)) > CHANGED * most)):
-            return False
-    return bool(by.any())
+            return None
+    ruling = output.again(output.comparison.moved_by(by)) if by.any() else None
+    return Explained(ruling.stage, {"count": np.count_nonzero(by)}) if ruling and ruling.outcome == "pass" else None
 
 
 def _unless_wrong(output: Examined, there: BoolArray, values: AnyArray | float) -> Explained | None:
