@@ -279,11 +279,6 @@ def batch_norm(
     return _back(F.batch_norm(moved, None, None, weight, bias, True, 0.0, epsilon), last)
 
 
-def instance_norm(x: Tensor, weight: Any, bias: Any, momentum: float, eps: float) -> Tensor:
-    # Without running statistics the momentum counts for nothing.
-    return F.instance_norm(x, None, None, weight, bias, True, 0.0, eps)
-
-
 def group_norm(x: Tensor, num_groups: int, epsilon: float, weight: Any, bias: Any, data_format: str) -> Tensor:
     last = _channels(data_format)
     return _back(F.group_norm(_first(x, last), num_groups, weight, bias, epsilon), last)

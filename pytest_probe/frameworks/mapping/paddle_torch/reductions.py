@@ -197,10 +197,6 @@ def norm(x: Tensor, p: Any, axis: Any, keepdim: bool, dtype: Any) -> Tensor:
     return torch.linalg.matrix_norm(wide, p, over, keepdim)
 
 
-def vector_norm(x: Tensor, p: Any, axis: Any, keepdim: bool, dtype: Any) -> Tensor:
-    return torch.linalg.vector_norm(x, p, None if axis is None else _all_dims(axis, x), keepdim, dtype=dtype)
-
-
 def cov(x: Tensor, rowvar: bool, ddof: Any, fweights: Any, aweights: Any) -> Tensor:
     rows = x if rowvar or x.dim() < 2 else x.mT
     return torch.cov(rows, correction=int(ddof), fweights=fweights, aweights=aweights)

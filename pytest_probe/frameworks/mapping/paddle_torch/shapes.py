@@ -59,10 +59,6 @@ def tile(x: Tensor, repeat_times: Any) -> Tensor:
     return torch.tile(x, ints(repeat_times))
 
 
-def repeat_interleave(x: Tensor, repeats: Any, axis: int | None) -> Tensor:
-    return torch.repeat_interleave(x, repeats, dim=axis)
-
-
 def _at_least(function: Any, inputs: Sequence[Tensor]) -> Any:
     return function(*inputs) if len(inputs) == 1 else function(tuple(inputs))
 
@@ -99,10 +95,6 @@ def fill_diagonal_(x: Tensor, value: float, offset: int, wrap: bool) -> Tensor:
         raise refused(f"offset={offset}")
     torch.diagonal(x, offset).fill_(value)
     return x
-
-
-def fill_diagonal_tensor(x: Tensor, y: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
-    return torch.diagonal_scatter(x, y, offset, dim1, dim2)
 
 
 def pad(x: Tensor, pad: Any, mode: str, value: float, data_format: str | None, pad_from_left_axis: bool) -> Tensor:
@@ -159,10 +151,6 @@ def gather(x: Tensor, index: Tensor, axis: Any) -> Tensor:
 
 def gather_nd(x: Tensor, index: Tensor) -> Tensor:
     return x[tuple(index.long().movedim(-1, 0))]
-
-
-def index_put(x: Tensor, indices: Sequence[Tensor], value: Tensor, accumulate: bool) -> Tensor:
-    return torch.index_put(x, tuple(indices), value, accumulate)
 
 
 def index_sample(x: Tensor, index: Tensor) -> Tensor:
