@@ -97,8 +97,9 @@ def test_what_is_wrong_is_said_with_file_line_and_key(tmp_path: Path, text: str,
         entries_of(written(tmp_path, text))
 
 
-def test_functions_and_results_name_what_is_there() -> None:
-    for api, entry in packaged("paddle_torch").entries.items():
+@pytest.mark.parametrize("pair", ["paddle_torch", "mindspore_torch"])
+def test_functions_and_results_name_what_is_there(pair: str) -> None:
+    for api, entry in packaged(pair).entries.items():
         if isinstance(entry.function, functools.partial):
             module, text = entry.function.args
             known = {*vars(importlib.import_module(module)), *vars(builtins)}
