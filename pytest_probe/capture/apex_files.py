@@ -145,20 +145,17 @@ class _Leaves:
         if isinstance(tree, Seen):
             return self._tensor(tree) if tree.type == "paddle.Tensor" else None
         if isinstance(tree, PlainEntry):
-            return self._entry(tree)
+            if tree.type == "paddle.dtype":
+                self.half |= tree.value in _HALF
+                return f"paddle.{tree.value}"
+            if tree.type in (*_BUILTINS, "slice"):
+                return self._plain(tree.type, tree.value)
+            return self._plain(f"numpy.{tree.type}", tree.value) if tree.type.startswith(_NUMPY) else None
         if isinstance(tree, (list, tuple)):
             return [self.written(item) for item in tree]
         if isinstance(tree, Mapping) and tree and not isinstance(tree.get("type"), str):
             return {key: self.written(item) for key, item in tree.items()}
         return None
-
-    def _entry(self, entry: PlainEntry) -> Any:
-        if entry.type == "paddle.dtype":
-            self.half |= entry.value in _HALF
-            return f"paddle.{entry.value}"
-        if entry.type in (*_BUILTINS, "slice"):
-            return self._plain(entry.type, entry.value)
-        return self._plain(f"numpy.{entry.type}", entry.value) if entry.type.startswith(_NUMPY) else None
 
     def _plain(self, kind: str, value: Any) -> dict[str, Any]:
         self.slot += 1

@@ -323,7 +323,10 @@ class CallHooks:
         self._open.pop(watched, None)
         watched.missing = 0
         found = list(watched.entries())
-        overflows = self._overflow and any(self.overflown(_gradients(entry.body)) for entry in found)
+        bodies = (entry.body for entry in found)
+        overflows = self._overflow and any(
+            self.overflown([body.input, body.output] if type(body) is BackwardEntry else body) for body in bodies
+        )
         if overflows or not self._overflow:
             for entry in found:
                 body = entry.body
@@ -332,7 +335,3 @@ class CallHooks:
                     body.output = body.output if self._outputs else UNSET
                 recorder.put(entry, self.snapshots.taken())
         return overflows
-
-
-def _gradients(body: Any) -> Tree:
-    return [body.input, body.output] if type(body) is BackwardEntry else body

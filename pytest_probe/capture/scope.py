@@ -17,7 +17,8 @@ class Scope:
 
     def __init__(self, config: CaptureConfig) -> None:
         self._config = config
-        self._first, self._last = map(_call, config.scope or ("", ""))
+        calls = (entry.removesuffix(".forward").removesuffix(".backward") for entry in config.scope or ("", ""))
+        self._first, self._last = calls
         self._open = False
         self._lock = threading.Lock()
         self.whole = not (config.scope or config.names)
@@ -89,10 +90,6 @@ class PacedScope(Scope):
 
 def _among(number: int, wanted: tuple[range, ...]) -> bool:
     return not wanted or any(number in each for each in wanted)
-
-
-def _call(entry: str) -> str:
-    return entry.removesuffix(".forward").removesuffix(".backward")
 
 
 def _listed(name: str, patterns: tuple[str, ...]) -> bool:

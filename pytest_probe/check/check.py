@@ -409,13 +409,12 @@ def _bytes_on_device(case: Case) -> Callable[[], int]:
     return needed
 
 
-def preview(case: Case, registry: Registry, request: RunRequest | None = None) -> Verdict | None:
+def preview(case: Case, registry: Registry) -> Verdict | None:
     """The skip that is known without running the case; None where it would run."""
     framework = case.dump.framework
-    if request is None:
-        # Where only what its dumps stored can be judged here, a run does that.
-        stored_alone = frameworks.unavailable(framework) and not frameworks.unavailable(framework, stored=True)
-        request = RunRequest(device=RECORDED if stored_alone else "cpu")
+    # Where only what its dumps stored can be judged here, a run does that.
+    stored_alone = frameworks.unavailable(framework) and not frameworks.unavailable(framework, stored=True)
+    request = RunRequest(device=RECORDED if stored_alone else "cpu")
     engines = Engines(request, registry, framework, of_records=True)
     in_pieces = engines.request.judges_parts
     try:

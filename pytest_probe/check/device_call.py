@@ -223,7 +223,7 @@ def with_autocast(reference: Reference, autocast: str, run: Runs, *, as_recorded
     except (Unsupported, DeviceRaised):
         if not autocast:
             raise
-    cast = _cast(reference, autocast, inside=under is not None and not _widens(reference, under, autocast, run))
+    cast = _cast(reference, autocast, inside=under is not None and not _widens(reference, under, run))
     actual = run(cast)
     if not dtypes_fit(actual, cast.call):
         gave = f"{cast.candidate.path} gave {described(actual)} under autocast"
@@ -231,7 +231,7 @@ def with_autocast(reference: Reference, autocast: str, run: Runs, *, as_recorded
     return cast, actual
 
 
-def _widens(reference: Reference, under: Run, autocast: str, run: Runs) -> bool:
+def _widens(reference: Reference, under: Run, run: Runs) -> bool:
     """Does the autocast, under which the call gave `under`, compute it in float32, as it does a loss? Then it rounds no
     wider input."""
     leaves = {

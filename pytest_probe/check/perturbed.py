@@ -148,16 +148,13 @@ class PerturbedRuns:
         device = self._device if KINDS[kind].rounds == "own dtypes" else ""
         found, self._whole = reference.kept(
             lambda: ("perturbed", kind, index, self._how, self._whole, self._incoming, device, reference.state),
-            lambda: (self._timed_run(kind, index, reference), self._whole),
+            lambda: (self._made_run(kind, index, reference), self._whole),
             lambda made: None if made[0] is None else CachedResult(made[0], made[1]),
             lambda kept: (dict(kept.values), kept.other),
         )
         return found
 
-    def _timed_run(self, kind: RunKind, index: int, reference: Reference) -> dict[str, AnyArray] | None:
-        with spending("runs"):
-            return self._made_run(kind, index, reference)
-
+    @spending("runs")
     def _made_run(self, kind: RunKind, index: int, reference: Reference) -> dict[str, AnyArray] | None:
         # Ties between 16-bit numbers are common and go to even in every kernel; a roundoff sends each one anywhere.
         exact = not KINDS[kind].size or (kind == "narrow_steps" and index == 0)

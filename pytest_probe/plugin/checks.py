@@ -19,7 +19,7 @@ from pytest_probe.check.resolve import known_api
 from pytest_probe.errors import NoKernel, ProbeError, UnsupportedDtype
 from pytest_probe.inputs.draws import RecordStreams
 from pytest_probe.model.case import Demands
-from pytest_probe.model.dump import Direction, Record
+from pytest_probe.model.dump import Record
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.run import Arguments, Way
 from pytest_probe.model.verdict import Verdict
@@ -377,11 +377,8 @@ class ProbeCase(_Checks):
         """
         refuse_tolerances(rtol, atol)
         judge = partial(self._checker.judge, self._prepared, output, dtype=same(dtype), strides=strides)
-        return self._conclude([self._judged(judge, direction) for direction in self._directions])
-
-    def _judged(self, judge: Callable[[Direction], CaseOutcome], direction: Direction) -> ItemVerdict:
-        case = replace(self._prepared.case, direction=direction)
-        return self._judge(case, partial(judge, direction), case.api)
+        cases = (replace(self._prepared.case, direction=direction) for direction in self._directions)
+        return self._conclude([self._judge(case, partial(judge, case.direction), case.api) for case in cases])
 
 
 def _asked(

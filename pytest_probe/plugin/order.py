@@ -71,7 +71,12 @@ def write_selected(probe: ProcessSession, session: pytest.Session) -> None:
     if out is None or config.option.collectonly or worker.get("workerid", "gw0") != "gw0":
         return
     listed = [
-        SelectedItem(_id(item), item.stash.get(PLACE, place), item.nodeid) for place, item in enumerate(session.items)
+        SelectedItem(
+            str(item.portable_id) if isinstance(item, NoticeItem) else item.nodeid,
+            item.stash.get(PLACE, place),
+            item.nodeid,
+        )
+        for place, item in enumerate(session.items)
     ]
     resumes = probe.has("resumes") and (out / ITEMS).exists()
     try:
@@ -80,7 +85,3 @@ def write_selected(probe: ProcessSession, session: pytest.Session) -> None:
     except OSError as error:
         wanted = f"it cannot be written to: {error.strerror}"
         raise pytest.UsageError(str(SettingsError(NAMED["out"].flag, str(out), wanted))) from None
-
-
-def _id(item: pytest.Item) -> str:
-    return str(item.portable_id) if isinstance(item, NoticeItem) else item.nodeid

@@ -232,7 +232,8 @@ class Overflows(Struct):
 
     def add(self, result: Result) -> None:
         found = [str(output.metrics[OVERFLOW]) for output in result.outputs if OVERFLOW in output.metrics]
-        kind = "inherited" if result.kind == INHERITED else max(found, key=_rank, default="")
+        rank = {kind: place for place, kind in enumerate(_ORDER)}
+        kind = "inherited" if result.kind == INHERITED else max(found, key=lambda kind: rank.get(kind, -1), default="")
         if kind:
             self.kinds[result.portable_id] = kind
         else:
@@ -258,7 +259,3 @@ class Overflows(Struct):
             frame = place(first)[1]
             if frame is not None:
                 yield printable(f"  called at {frame.description}")
-
-
-def _rank(kind: str) -> int:
-    return _ORDER.index(kind) if kind in _ORDER else -1

@@ -80,18 +80,17 @@ class Rows:
 
     def _another_page(self) -> _Page:
         idle = _idle.get((self.device, self._shape))
-        page = idle.pop() if idle else self._new_page()
+        if idle:
+            page = idle.pop()
+        else:
+            # Of this module's stream, so that nothing of the program's still writes to this memory; and to be written
+            # to from outside of inference mode as well.
+            with torch.inference_mode(False), self._aside():
+                dtype = torch.float32 if self.device.type == "mps" else torch.float64
+                rows = torch.empty(self._shape, dtype=dtype, device=self.device)
+                page = _Page(rows, _pinned_empty(self._shape, dtype), [], {})
         self._pages += 1
         return page
-
-    def _new_page(self) -> _Page:
-        # Of this module's stream, so that nothing of the program's still writes to this memory; and to be written to
-        # from outside of inference mode as well.
-        with torch.inference_mode(False), self._aside():
-            dtype = torch.float32 if self.device.type == "mps" else torch.float64
-            rows = torch.empty(self._shape, dtype=dtype, device=self.device)
-            host = _pinned_empty(self._shape, rows.dtype)
-        return _Page(rows, host, [], {})
 
     def send(self) -> None:
         """Begin to copy the rows that are taken."""

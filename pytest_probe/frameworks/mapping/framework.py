@@ -64,13 +64,6 @@ class _OfOther:
         found: int = super().bytes_inside(name, *call) if self.reads_back else self.own.bytes_inside(name, *call)  # type: ignore[misc]
         return found
 
-    def counterpart(self, path: str) -> str:
-        """What makes the calls of an API, "" where nothing does."""
-        found = self.table.found_back(path) if self.reads_back else self.table.found(path)
-        if found is None:
-            return ""
-        return found[0] if self.reads_back else found[1].path
-
 
 def translation(
     table: Table, path: str, reads_back: bool, writes_to: Callable[[Any, Any], Any] | None = None

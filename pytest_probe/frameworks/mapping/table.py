@@ -1,9 +1,11 @@
 """The map of a pair of frameworks: its entries, from the files of its folder and from the user, and which an API has.
 
 A pair is a folder next to this file, called by both frameworks' modules: `__init__.py` says how the names of both are
-spelled, each YAML file has entries, and the module of its name what makes a call where no single API corresponds:
+spelled, each YAML file has entries, and the module of its name what makes a call where no single API corresponds. An
+entry says that itself where it is one expression of the module's names and of the call's arguments:
 
     paddle.abs: torch.abs(input/x)
+    paddle.tile: {call: tile(x repeat_times), result: "torch.tile(x, ints(repeat_times))"}
     paddle.nn.functional.gelu:
       call: torch.nn.functional.gelu(input/x | approximate=False)
       values: {approximate: {False: none, True: tanh}}
@@ -36,6 +38,7 @@ class _Written(Struct, frozen=True, forbid_unknown_fields=True):
     """An entry as a file has it."""
 
     call: Annotated[str, Meta(description="give a call, as torch.sum(input/x dim/axis=None)")]
+    result: Annotated[str, Meta(description="give a Python expression, as (x * y).sum(-1)")] = ""
     back: str = ""
     values: _VALUES = {}
     only: _ONLY = {}
@@ -59,11 +62,19 @@ class _Written(Struct, frozen=True, forbid_unknown_fields=True):
             outputs=literal(self.outputs) if self.outputs else None,
             one_way=self.one_way == "true",
         )
-        if "." in made.path:
+        if "." in made.path and not self.result:
             return made
         if not functions:
-            raise ValueError("it names no API with its module, as torch.sum")
+            only = "only pytest-probe's own maps have a result" if self.result else ""
+            raise ValueError(only or "it names no API with its module, as torch.sum")
+        if self.result:
+            return replace(made, function=functools.partial(_result, functions, self.result))
         return replace(made, function=functools.partial(_called, functions, made.path))
+
+
+def _result(module: str, expression: str, /, **given: Any) -> Any:
+    """What an expression gives that knows the names of a module, and the arguments of a call."""
+    return eval(expression, {**vars(importlib.import_module(module)), **given})
 
 
 def _called(module: str, name: str, /, *args: Any, **kwargs: Any) -> Any:

@@ -25,15 +25,12 @@ _ALIGNMENT = 64
 _BLOCKS, _LARGE = 4, 1 << 20
 
 
-def _number(like: Tensor, number: float) -> float:
-    """The number as a dtype has it; of integers 0 or 1, which any index may be."""
-    if like.dtype in FLOATS or like.dtype in COMPLEX:
-        return number if math.isnan(number) else min(number, float_format(to_array(like.cpu()).real.dtype).max)
-    return 0.0 if math.isnan(number) else 1.0
-
-
 def _full(size: int, like: Tensor, number: float) -> Tensor:
-    return paddle.full([size], _number(like, number), "float32").cast(like.dtype).to(like.place)
+    """So many elements of a number as the dtype has it; of integers 0 or 1, which any index may be."""
+    value = 0.0 if math.isnan(number) else 1.0
+    if like.dtype in FLOATS or like.dtype in COMPLEX:
+        value = number if math.isnan(number) else min(number, float_format(to_array(like.cpu()).real.dtype).max)
+    return paddle.full([size], value, "float32").cast(like.dtype).to(like.place)
 
 
 def fill(tensor: Tensor, number: float) -> None:

@@ -7,7 +7,6 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -83,13 +82,12 @@ def _fit(outputs: Sequence[torch.Tensor], incoming: Sequence[torch.Tensor]) -> b
 
 def _layouts(device: Device | None) -> Callable[[Any], Layout]:
     place = torch.device("cpu") if device is None else device.put(torch.empty(0)).device
-    return partial(_layout, place)
-
-
-def _layout(place: torch.device, tensor: torch.Tensor) -> Layout:
-    strides = tensor.stride() if tensor.layout is torch.strided else ()
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return Layout(dtype, str(tensor.device), tensor.device == place, strides)
+    return lambda tensor: Layout(
+        str(tensor.dtype).removeprefix("torch."),
+        str(tensor.device),
+        tensor.device == place,
+        tensor.stride() if tensor.layout is torch.strided else (),
+    )
 
 
 # torch's own types among arguments.

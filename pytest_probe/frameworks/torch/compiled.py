@@ -167,7 +167,9 @@ def compiler_error(error: BaseException) -> ProbeError | None:
     dynamo: Any = sys.modules.get("torch._dynamo.exc")
     if dynamo is None:
         return None
-    chain = list(_chain(error))
+    chain = [error]
+    while (inside := getattr(chain[-1], "inner_exception", None) or chain[-1].__cause__) is not None:
+        chain.append(inside)
     inductor: Any = sys.modules.get("torch._inductor.exc")
     ours = (dynamo.TorchDynamoException, *(() if inductor is None else (inductor.InductorError,)))
     if not any(isinstance(each, ours) for each in chain):
@@ -176,10 +178,3 @@ def compiler_error(error: BaseException) -> ProbeError | None:
     if any(type(each).__name__ in _REFUSALS for each in chain):
         return NotCompilable(first_line(inner))
     return CompilerFailed(f"the compiler raised {type(inner).__name__}: {first_line(inner)}")
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and those inside it."""
-    while error is not None:
-        yield error
-        error = getattr(error, "inner_exception", None) or error.__cause__

@@ -202,7 +202,9 @@ def decompositions() -> Mapping[Any, _Steps]:
         attention.FLASH_FORWARD: attention.flash_forward,
         attention.FLASH_BACKWARD: attention.flash_backward,
         _ATEN.gelu_backward.default: _gelu_backward,
-        _ATEN.mse_loss_backward.default: _mse_loss_backward,
+        _ATEN.mse_loss_backward.default: lambda grad, x, target, reduction: (
+            _norm(x, 2.0, reduction) * (x - target) * grad
+        ),
         _ATEN.huber_loss_backward.default: _huber_loss_backward,
         _ATEN.convolution.default: _convolution,
         _ATEN.mean.dim: _mean,
@@ -221,10 +223,6 @@ def _gelu_backward(grad: torch.Tensor, x: torch.Tensor, approximate: str = "none
         return composed
     density = torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
     return grad * (0.5 + (0.5 * torch.erf(x * math.sqrt(0.5)) + x * density))
-
-
-def _mse_loss_backward(grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, reduction: int) -> torch.Tensor:
-    return _norm(x, 2.0, reduction) * (x - target) * grad
 
 
 def _huber_loss_backward(

@@ -47,9 +47,12 @@ class TorchArray(DeviceArray):
 
     def __getitem__(self, key: Any) -> TorchArray:
         place = self.tensor.device
-        keys = (key,) if not isinstance(key, tuple) else key
         with memory_errors:
-            return TorchArray(self.tensor[tuple(_index(each, place) for each in keys)])
+            keys = (
+                torch.from_numpy(each.astype(np.int64)).to(place) if isinstance(each, np.ndarray) else each
+                for each in (key if isinstance(key, tuple) else (key,))
+            )
+            return TorchArray(self.tensor[tuple(keys)])
 
     def __add__(self, other: TorchArray) -> TorchArray:
         with memory_errors:
@@ -88,10 +91,6 @@ class TorchArray(DeviceArray):
             return None
         with memory_errors:
             return _first_pass(given.to(expected.device).to(torch.float64), expected, form, bounds)
-
-
-def _index(key: Any, place: torch.device) -> Any:
-    return torch.from_numpy(key.astype(np.int64)).to(place) if isinstance(key, np.ndarray) else key
 
 
 def _tensor_of(array: Any) -> torch.Tensor:

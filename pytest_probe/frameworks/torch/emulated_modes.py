@@ -165,23 +165,20 @@ class _ModeEmulation(SplittingMode):
         drawn = torch.rand(tensor.shape, generator=self.generator, dtype=real).to(tensor.device)
         return (drawn * 2 - 1) * _UNIFORM
 
-    def _moved(self, tensor: Tensor, roundoffs: float) -> Tensor:
-        if self.jitter is None or not (tensor.is_floating_point() or tensor.is_complex()):
-            return tensor
-        return tensor * (1 + self.jitter.size * roundoffs * self._xi(tensor))
-
     def step(self, tensor: Tensor) -> Tensor:
         """What passes between two steps of a kernel."""
-        return self._moved(tensor, 1.0)
+        if self.jitter is None or not (tensor.is_floating_point() or tensor.is_complex()):
+            return tensor
+        return tensor * (1 + self.jitter.size * self._xi(tensor))
 
     def _operands(self, tensor: Tensor, place: Cut) -> list[Tensor]:
         """The parts of an operand: one, or two where it is split."""
         if not self.mode.bits:
-            return [self._moved(tensor, 1.0)]
+            return [self.step(tensor)]
         rounding: Rounding = "zero" if self.mode.cut in ("both", place) else "even"
         high = self._rounded(tensor, rounding)
         parts = [high, self._rounded(tensor - high, rounding)] if self.mode.split else [high]
-        return [self._moved(part, 1.0) for part in parts]
+        return [self.step(part) for part in parts]
 
     def _rounded(self, tensor: Tensor, rounding: Rounding) -> Tensor:
         """The tensor rounded; with jitter as far off, to either side."""

@@ -60,8 +60,9 @@ _C: Any = torch._C
 # torch's dispatcher lists a kernel by its key and the place where it was registered: a line of C++, or of Python.
 _REGISTERED = ": registered at "
 _OWN_FOLDER = str(Path(torch.__file__).parent)
-# Keys that no call on a CPU comes by: other devices, and what traces, maps or prepares calls.
+# Keys that no call on a CPU comes by: what traces, maps or prepares calls, and other devices.
 _ELSEWHERE = ("Meta", "Functionalize", "Tracer", "FuncTorch", "Batched", "Vmap", "debug", "NestedTensor")
+_OTHER_DEVICES = "CUDA PrivateUse XPU MPS XLA HPU IPU MTIA MAIA HIP VE Lazy Vulkan".split()
 
 
 def registered(place: str) -> tuple[str, ...] | None:
@@ -79,7 +80,13 @@ def _foreign(device: str, seen: tuple[Any, ...]) -> bool:
     (place,) = (place for key, place in _kernels("aten::add.Tensor") if key == "debug")
     root = place.partition("build/aten/")[0]
     lines = (line for name in _C._dispatch_get_all_op_names() if name.startswith("aten::") for line in _kernels(name))
-    return any(_may_run(key, device) and not place.startswith((root, _OWN_FOLDER)) for key, place in lines)
+    elsewhere = () if device != "cpu" else _OTHER_DEVICES
+    return any(
+        not key.startswith(_ELSEWHERE)
+        and not any(name in key for name in elsewhere)
+        and not place.startswith((root, _OWN_FOLDER))
+        for key, place in lines
+    )
 
 
 def _kernels(name: str) -> Iterator[tuple[str, str]]:
@@ -88,13 +95,6 @@ def _kernels(name: str) -> Iterator[tuple[str, str]]:
         key, registered, place = line.partition(_REGISTERED)
         if registered and "(inactive)" not in key:
             yield key, place
-
-
-def _may_run(key: str, device: str) -> bool:
-    if key.startswith(_ELSEWHERE):
-        return False
-    others = ("CUDA", "PrivateUse", "XPU", "MPS", "XLA", "HPU", "IPU", "MTIA", "MAIA", "HIP", "VE", "Lazy", "Vulkan")
-    return device != "cpu" or not any(name in key for name in others)
 
 
 # Where kernels of a release are known to be wrong on the CPU: benchmarks/fuzz_findings.py proves each of them,

@@ -33,17 +33,12 @@ _BUSY = 2048
 _NO_ACCESS = 0
 
 
-def _number(dtype: torch.dtype, number: float) -> float | int:
-    """The number as a dtype has it: the largest finite one where it is beyond. Of integers 0 or 1, which any index may
-    be, since what is read by mistake must not end the process."""
-    if dtype.is_floating_point or dtype.is_complex:
-        return number if np.isnan(number) else min(number, torch.finfo(dtype).max)
-    return 0 if np.isnan(number) else 1
-
-
 def _filled(size: int, dtype: torch.dtype, number: float, place: torch.device) -> torch.Tensor:
-    """So many elements of a number."""
-    value = _number(dtype, number)
+    """So many elements of a number, or of the dtype's largest finite one where it is beyond. Integers get 0 or 1, which
+    any index may be, since what is read by mistake must not end the process."""
+    value: float = 0 if math.isnan(number) else 1
+    if dtype.is_floating_point or dtype.is_complex:
+        value = number if math.isnan(number) else min(number, torch.finfo(dtype).max)
     if dtype.itemsize > 1 or not dtype.is_floating_point:
         return torch.full((size,), value, dtype=dtype, device=place)
     return torch.full((size,), value, dtype=torch.float32).to(dtype).to(place)

@@ -58,22 +58,18 @@ def completions(
         if 0 <= parameter.place < len(args) and parameter.place not in gaps:
             continue
         path = f"input.{parameter.place}" if parameter.place in gaps else f"kwargs.{parameter.name}"
-        for value in _values(parameter, rank, dtype):
+        values: dict[_Kind, Sequence[Any]] = {
+            "axis": range(rank + 1),  # stack makes one more
+            "flag": (True, False),
+            "reduction": _WORDS if parameter.words else _NUMBERS,
+            "dtype": () if dtype is None else (DtypeSpec(dtype),),
+        }
+        for value in values[parameter.kind]:
             if (path, repr(value)) not in given:
                 given.add((path, repr(value)))
                 yield path, value
     # An empty list is no argument to ptdbg, which records what is in it.
     yield from ((f"input.{place}", []) for place in gaps)
-
-
-def _values(parameter: _Parameter, rank: int, dtype: str | None) -> Sequence[Any]:
-    if parameter.kind == "axis":
-        return range(rank + 1)  # stack makes one more
-    if parameter.kind == "flag":
-        return (True, False)
-    if parameter.kind == "reduction":
-        return _WORDS if parameter.words else _NUMBERS
-    return () if dtype is None else (DtypeSpec(dtype),)
 
 
 @functools.cache

@@ -104,17 +104,14 @@ def reference_result(function: Callable[..., Any], args: Sequence[Any], kwargs: 
         integers = [
             x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and not x.dtype.is_floating_point
         ]
-        if _NO_INTEGERS not in str(error) or not integers or not all(map(_fits_float64, integers)):
+        fit = (not x.is_complex() and torch.equal(x.double().to(x.dtype), x) for x in integers)
+        if _NO_INTEGERS not in str(error) or not integers or not all(fit):
             raise
         with allowing_refusal():
             wide = [tree_map_only(torch.Tensor, torch.Tensor.double, each) for each in (args, kwargs)]
             found, dtype = function(*wide[0], **wide[1]), integers[0].dtype
             return tree_map_only(torch.Tensor, lambda y: y.to(dtype) if torch.equal(y, y.round()) else y, found)
         raise
-
-
-def _fits_float64(tensor: torch.Tensor) -> bool:
-    return not tensor.is_complex() and torch.equal(tensor.double().to(tensor.dtype), tensor)
 
 
 def runs_plain(function: Callable[..., Any]) -> bool:

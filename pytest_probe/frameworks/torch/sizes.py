@@ -94,7 +94,7 @@ def _bound(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], enough: fl
         return _steps(args, kwargs)
     shapes: list[tuple[int, ...]] = []
     numbers = [1.0]
-    for value in _flat(args, kwargs):
+    for _, value in leaves((*args, *kwargs.values())):
         if isinstance(value, _TENSORS) and value.array.ndim:
             shapes.append(value.array.shape)
             if name in _COUNTING and value.array.dtype.kind in "iu" and value.array.size:
@@ -129,15 +129,6 @@ def _steps(args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
         return math.inf
     least = min((abs(value) for value in numbers if value), default=1.0)
     return 2 * max(map(abs, numbers), default=0.0) / min(least, 1.0) + 1
-
-
-def _flat(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
-    """All leaves of the arguments, without their places."""
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, (list, tuple, dict)):
-            yield from (leaf for _, leaf in leaves(value))
-        else:
-            yield value
 
 
 def _numbers(value: Any) -> Sequence[float]:

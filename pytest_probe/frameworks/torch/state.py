@@ -268,7 +268,9 @@ _IN_MATMUL, _IN_CONVOLUTION = " in matmul", " in convolution"
 def allowed(device: str) -> Iterator[str]:
     """The modes that torch's flags allow on this kind of device ("cuda"), each as far as the flag reaches."""
     if device == "cpu":
-        yield from _of_scopes(*(_fewer_bits(f"mkldnn.{operator}.fp32_precision") for operator in ("matmul", "conv")))
+        found = (flag_of(torch.backends, f"mkldnn.{operator}.fp32_precision") for operator in ("matmul", "conv"))
+        # Any other word asks for all bits of float32.
+        yield from _of_scopes(*(precision if precision in ("tf32", "bf16") else None for precision in found))
         if flushes():
             yield "ftz"
     elif device == "cuda":
@@ -307,12 +309,6 @@ def unfrozen() -> AbstractContextManager[None]:
 
 def _npu() -> Any:
     return getattr(sys.modules.get("torch_npu"), "npu", None)
-
-
-def _fewer_bits(path: str) -> str | None:
-    """The mode that a flag of the CPU's products names, None where it asks for all bits of float32."""
-    precision: str | None = flag_of(torch.backends, path)
-    return precision if precision in ("tf32", "bf16") else None
 
 
 def _of_scopes(matmul: str | None, convolution: str | None) -> Iterator[str]:

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import ast
+import builtins
+import functools
+import importlib
 from pathlib import Path
 
 import pytest
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.mapping import Mapping
-from pytest_probe.frameworks.mapping.table import Table, entries_of
+from pytest_probe.frameworks.mapping.table import Table, entries_of, packaged
 
 ENTRIES = {
     "paddle.add": Mapping("torch.add(input/x other/y)"),
@@ -84,9 +88,22 @@ def test_a_file_has_calls_or_more(tmp_path: Path) -> None:
         ("a.b:\n  call: c.d(x)\n  vlaues: {}\n", r"own.yaml:3: a.b: unknown key 'vlaues'; did you mean 'values'"),
         ("a.b: c.d\n", r"own.yaml:1: a.b: call: 'c.d' cannot be used; 'c.d' is no call"),
         ("a.b:\n  call: d(x)\n", r"own.yaml:2: a.b: call: 'd\(x\)' cannot be used; it names no API with its module"),
+        ("a.b:\n  call: d.e(x)\n  result: x\n", r"own.yaml:2: .*; only pytest-probe's own maps have a result"),
         ("a.b:\n  back: x\n", r"own.yaml:1: a.b: call: None cannot be used; give a call"),
     ],
 )
 def test_what_is_wrong_is_said_with_file_line_and_key(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         entries_of(written(tmp_path, text))
+
+
+@pytest.mark.parametrize("pair", ["paddle_torch", "mindspore_torch"])
+def test_functions_and_results_name_what_is_there(pair: str) -> None:
+    for api, entry in packaged(pair).entries.items():
+        if isinstance(entry.function, functools.partial):
+            module, text = entry.function.args
+            known = {*vars(importlib.import_module(module)), *vars(builtins)}
+            if not text.isidentifier():
+                known |= {*entry.takes.parameters, entry.takes.rest}
+            named = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+            assert named <= known, api

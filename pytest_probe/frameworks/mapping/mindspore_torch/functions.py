@@ -12,15 +12,6 @@ from torch import Tensor
 from torch.nn import functional
 
 
-def _spread(function: Any, input: Tensor, axis: Any, ddof: int, keepdims: bool) -> Tensor:
-    """It takes no `dim`: with torch's names of parameters MindSpore's method has torch's default of `correction`."""
-    found: Tensor = function(input, axis, correction=ddof, keepdim=keepdims)
-    return found
-
-
-var, std = partial(_spread, torch.var), partial(_spread, torch.std)
-
-
 def _extreme(of_all: Any, along: Any, input: Tensor, dim: int | None, keepdim: bool) -> tuple[Tensor, Tensor]:
     """Without a dimension MindSpore's index is always 0."""
     if dim is None or not input.dim():
@@ -32,38 +23,11 @@ def _extreme(of_all: Any, along: Any, input: Tensor, dim: int | None, keepdim: b
 max, min = partial(_extreme, torch.amax, torch.max), partial(_extreme, torch.amin, torch.min)
 
 
-def tensordot(input: Tensor, other: Tensor) -> Tensor:
-    """The last dimension of one by the last but one of the other."""
-    product: Tensor = torch.tensordot(input, other, dims=([-1], [-2]))
-    return product
-
-
-def argmax(input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
-    """Without a dimension MindSpore keeps none."""
-    return torch.argmax(input, dim, keepdim and dim is not None)
-
-
 def index_select(input: Tensor, index: Tensor, dim: Any) -> Tensor:
     """With an index of any shape, whose dimensions take the place of `dim`."""
     dim = int(dim) % input.dim()
     found = torch.index_select(input, dim, index.reshape(-1))
     return found.reshape(*input.shape[:dim], *index.shape, *input.shape[dim + 1 :])
-
-
-def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
-    return torch.gather(input, dim, index.long())
-
-
-def scatter(input: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
-    return torch.scatter(input, dim, index.long(), src)
-
-
-def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    return torch.scatter_add(input, dim, index.long(), src)
-
-
-def one_hot(input: Tensor, num_classes: int) -> Tensor:
-    return functional.one_hot(input.long(), num_classes)
 
 
 def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, **given: Any) -> Tensor:

@@ -16,10 +16,6 @@ Tensor: TypeAlias = Any
 F = torch.nn.functional
 
 
-def round_(x: Tensor, decimals: int) -> Tensor:
-    return torch.round(x, decimals=decimals) if decimals else torch.round(x)
-
-
 def clip(x: Tensor, min: Any, max: Any) -> Tensor:
     ends = [end.reshape(()) if isinstance(end, torch.Tensor) and end.numel() == 1 else end for end in (min, max)]
     return x.clone() if ends == [None, None] else torch.clamp(x, *ends)
@@ -28,10 +24,6 @@ def clip(x: Tensor, min: Any, max: Any) -> Tensor:
 def scale(x: Tensor, scale: Any, bias: float, bias_after_scale: bool, act: str | None) -> Tensor:
     result = x * scale + bias if bias_after_scale else (x + bias) * scale
     return result.to(x.dtype) if act is None else getattr(torch, act)(result)
-
-
-def hardsigmoid(x: Tensor, slope: float, offset: float) -> Tensor:
-    return torch.clamp(x * slope + offset, 0.0, 1.0)
 
 
 def selu(x: Tensor, scale: float, alpha: float) -> Tensor:
@@ -45,28 +37,12 @@ def prelu(x: Tensor, weight: Tensor, data_format: str) -> Tensor:
     return result.movedim(1, -1) if last else result
 
 
-def shifted_left(x: Tensor, y: Tensor, is_arithmetic: bool) -> Tensor:
-    return torch.bitwise_left_shift(x, y)
-
-
 def shifted_right(x: Tensor, y: Tensor, is_arithmetic: bool) -> Tensor:
     if is_arithmetic or x.dtype == torch.uint8:
         return torch.bitwise_right_shift(x, y)
     bits = torch.iinfo(x.dtype).bits
     kept = torch.where(y == 0, -1, (1 << (bits - y.clamp(1, bits - 1))) - 1).to(x.dtype)
     return torch.bitwise_right_shift(x, y) & kept
-
-
-def isclose(x: Tensor, y: Tensor, rtol: Any, atol: Any, equal_nan: bool) -> Tensor:
-    return torch.isclose(x, y, float(rtol), float(atol), equal_nan)
-
-
-def allclose(x: Tensor, y: Tensor, rtol: Any, atol: Any, equal_nan: bool) -> Tensor:
-    return isclose(x, y, rtol, atol, equal_nan).all()
-
-
-def equal_all(x: Tensor, y: Tensor) -> Tensor:
-    return torch.tensor(torch.equal(x, y))
 
 
 def add_n(inputs: Tensor | Sequence[Tensor]) -> Tensor:
@@ -104,7 +80,3 @@ def _dropped(x: Tensor, p: float, axis: Any) -> Tensor:
         return F.dropout(x, p)
     kept = [size if dim in dims(axis, x.dim()) else 1 for dim, size in enumerate(x.shape)]
     return x * F.dropout(torch.ones(kept, dtype=x.dtype, device=x.device), p)
-
-
-def fused_dropout_add(x: Tensor, y: Tensor, p: Any, training: bool, mode: str) -> Tensor:
-    return dropout(x, p, None, training, False, mode) + y

@@ -168,10 +168,6 @@ def _check_windows(x: Tensor, kernel: list[int], steps: list[int], around: list[
 max_pool1d, max_pool2d, max_pool3d = (partial(_largest, count) for count in (1, 2, 3))
 
 
-def avg_pool1d(x: Tensor, kernel_size: Any, stride: Any, padding: Any, exclusive: bool, ceil_mode: bool) -> Tensor:
-    return _averaged(1, x, kernel_size, stride, padding, ceil_mode, exclusive, "NCL")
-
-
 def _averaged(
     count: int,
     x: Tensor,
@@ -210,10 +206,6 @@ def adaptive_max_pool2d(x: Tensor, output_size: Any, return_mask: bool) -> Any:
     return (values, places.to(torch.int32)) if return_mask else values
 
 
-def max_unpool2d(x: Tensor, indices: Tensor, kernel_size: Any, stride: Any, output_size: Any) -> Tensor:
-    return F.max_unpool2d(x, indices.long(), kernel_size, stride, (0, 0), output_size)
-
-
 _LINEAR = ("linear", "bilinear", "trilinear", "bicubic")
 
 
@@ -247,11 +239,6 @@ def layer_norm(x: Tensor, normalized_shape: Any, weight: Any, bias: Any, epsilon
     return F.layer_norm(x, shape, scale, shift, epsilon)
 
 
-def layer_norm_from(x: Tensor, weight: Any, bias: Any, epsilon: float, begin_norm_axis: int) -> Any:
-    shape = list(x.shape[begin_norm_axis:])
-    return layer_norm(x, shape, weight, bias, epsilon)
-
-
 def batch_norm(
     x: Tensor,
     running_mean: Tensor,
@@ -277,11 +264,6 @@ def batch_norm(
         for kept, found in ((running_mean, moved.mean(over)), (running_var, moved.var(over, correction=0))):
             kept.copy_(momentum * kept + (1 - momentum) * found)
     return _back(F.batch_norm(moved, None, None, weight, bias, True, 0.0, epsilon), last)
-
-
-def instance_norm(x: Tensor, weight: Any, bias: Any, momentum: float, eps: float) -> Tensor:
-    # Without running statistics the momentum counts for nothing.
-    return F.instance_norm(x, None, None, weight, bias, True, 0.0, eps)
 
 
 def group_norm(x: Tensor, num_groups: int, epsilon: float, weight: Any, bias: Any, data_format: str) -> Tensor:
@@ -362,10 +344,6 @@ def smooth_l1_loss(input: Tensor, label: Tensor, reduction: str, delta: float, i
     return _reduced(loss if is_huber else loss / delta, reduction)
 
 
-def square_error_cost(input: Tensor, label: Tensor) -> Tensor:
-    return torch.square(input - label)
-
-
 def binary_cross_entropy(input: Tensor, label: Tensor, weight: Any, reduction: str) -> Tensor:
     loss = F.binary_cross_entropy(input, label, reduction="none")
     return _reduced(loss if weight is None else loss * weight, reduction)
@@ -376,10 +354,6 @@ def binary_cross_entropy_with_logits(
 ) -> Tensor:
     loss = F.binary_cross_entropy_with_logits(logit, label, reduction="none", pos_weight=pos_weight)
     return _reduced(loss if weight is None else loss * weight, reduction)
-
-
-def soft_margin_loss(input: Tensor, label: Tensor, reduction: str) -> Tensor:
-    return _reduced(torch.log(1 + torch.exp(-label * input)), reduction)
 
 
 def sigmoid_focal_loss(

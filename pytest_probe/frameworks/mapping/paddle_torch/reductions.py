@@ -3,7 +3,6 @@ makes Paddle's calls. Each function takes Paddle's arguments, and torch's tensor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -29,38 +28,8 @@ def prod(x: Tensor, axis: Any, keepdim: bool, dtype: Any) -> Tensor:
     return result
 
 
-def _either(function: Any, x: Tensor, axis: Any, keepdim: bool) -> Tensor:
-    return function(x, _all_dims(axis, x), keepdim) if x.dim() else function(x)
-
-
-any_, all_ = partial(_either, torch.any), partial(_either, torch.all)
-
-
-def _over(function: Any, x: Tensor, axis: Any, keepdim: bool) -> Tensor:
-    return function(x, _all_dims(axis, x), keepdim)
-
-
-largest, smallest, logsumexp = (partial(_over, function) for function in (torch.amax, torch.amin, torch.logsumexp))
-
-
-def _place(function: Any, x: Tensor, axis: Any, keepdim: bool, dtype: Any) -> Tensor:
-    return function(x, None if axis is None else int(axis), keepdim).to(dtype)
-
-
-argmax, argmin = partial(_place, torch.argmax), partial(_place, torch.argmin)
-
-
 def count_nonzero(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
     return (x != 0).sum(_all_dims(axis, x), keepdim)
-
-
-def var(x: Tensor, axis: Any, unbiased: bool | None, keepdim: bool, correction: float) -> Tensor:
-    less = correction if unbiased is None else int(unbiased)
-    return torch.var(x, _all_dims(axis, x), correction=less, keepdim=keepdim)
-
-
-def std(x: Tensor, axis: Any, unbiased: bool, keepdim: bool) -> Tensor:
-    return torch.std(x, _all_dims(axis, x), correction=int(unbiased), keepdim=keepdim)
 
 
 def _median(x: Tensor, axis: Any, keepdim: bool, mode: str, *, ignores: bool) -> Any:
@@ -92,29 +61,9 @@ def quantile(x: Tensor, q: Any, axis: Any, keepdim: bool, interpolation: str) ->
     return result.reshape(*at.shape, *kept) if keepdim else result
 
 
-def cumsum(x: Tensor, axis: Any, dtype: Any) -> Tensor:
-    return torch.cumsum(x.reshape(-1) if axis is None else x, 0 if axis is None else int(axis), dtype=dtype)
-
-
-def cumprod(x: Tensor, dim: Any, dtype: Any) -> Tensor:
-    return torch.cumprod(x.reshape(-1) if dim is None else x, 0 if dim is None else int(dim), dtype=dtype)
-
-
 def logcumsumexp(x: Tensor, axis: Any, dtype: Any) -> Tensor:
     wide = x if dtype is None else x.to(dtype)
     return torch.logcumsumexp(wide.reshape(-1) if axis is None else wide, 0 if axis is None else int(axis))
-
-
-def topk(x: Tensor, k: Any, axis: Any, largest: bool) -> Any:
-    return torch.topk(x, int(k), -1 if axis is None else int(axis), largest)
-
-
-def kthvalue(x: Tensor, k: int, axis: Any, keepdim: bool) -> Any:
-    return torch.kthvalue(x, k, -1 if axis is None else axis, keepdim)
-
-
-def searchsorted(sorted_sequence: Tensor, values: Tensor, out_int32: bool, right: bool) -> Tensor:
-    return torch.searchsorted(sorted_sequence, values.contiguous(), out_int32=out_int32, right=right)
 
 
 def unique(x: Tensor, return_inverse: bool, return_counts: bool, axis: Any, dtype: Any) -> Any:
@@ -124,10 +73,6 @@ def unique(x: Tensor, return_inverse: bool, return_counts: bool, axis: Any, dtyp
     return kept[0] if len(kept) == 1 else tuple(kept)
 
 
-def squared_l2_norm(x: Tensor) -> Tensor:
-    return x.square().sum().reshape(1)
-
-
 # Products.
 
 
@@ -135,14 +80,6 @@ def matmul(x: Tensor, y: Tensor, transpose_x: bool, transpose_y: bool) -> Tensor
     left = x.mT if transpose_x and x.dim() > 1 else x
     right = y.mT if transpose_y and y.dim() > 1 else y
     return torch.matmul(left, right)
-
-
-def dot(x: Tensor, y: Tensor) -> Tensor:
-    return (x * y).sum(-1)
-
-
-def outer(x: Tensor, y: Tensor) -> Tensor:
-    return torch.outer(x.reshape(-1), y.reshape(-1))
 
 
 def tensordot(x: Tensor, y: Tensor, axes: Any) -> Tensor:
@@ -158,14 +95,6 @@ def tensordot(x: Tensor, y: Tensor, axes: Any) -> Tensor:
     return torch.tensordot(x, y, (own, other))
 
 
-def einsum(equation: str, operands: Sequence[Tensor]) -> Tensor:
-    return torch.einsum(equation, *operands)
-
-
-def trace(x: Tensor, offset: int, axis1: int, axis2: int) -> Tensor:
-    return torch.diagonal(x, offset, axis1, axis2).sum(-1)
-
-
 def cross(x: Tensor, y: Tensor, axis: int) -> Tensor:
     dim = next(place for place, size in enumerate(x.shape) if size == 3) if axis in (9, None) else axis
     return torch.linalg.cross(x, y, dim=dim)
@@ -174,10 +103,6 @@ def cross(x: Tensor, y: Tensor, axis: int) -> Tensor:
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     result = torch.matmul(x, weight)
     return result if bias is None else result + bias
-
-
-def fused_linear(x: Tensor, weight: Tensor, transpose_weight: bool) -> Tensor:
-    return torch.matmul(x, weight.mT if transpose_weight else weight)
 
 
 # Matrices.
@@ -195,15 +120,6 @@ def norm(x: Tensor, p: Any, axis: Any, keepdim: bool, dtype: Any) -> Tensor:
     if len(over) == 1 or p in (None, "fro"):
         return torch.linalg.vector_norm(wide, 2.0 if p in (None, "fro") else p, over, keepdim)
     return torch.linalg.matrix_norm(wide, p, over, keepdim)
-
-
-def vector_norm(x: Tensor, p: Any, axis: Any, keepdim: bool, dtype: Any) -> Tensor:
-    return torch.linalg.vector_norm(x, p, None if axis is None else _all_dims(axis, x), keepdim, dtype=dtype)
-
-
-def cov(x: Tensor, rowvar: bool, ddof: Any, fweights: Any, aweights: Any) -> Tensor:
-    rows = x if rowvar or x.dim() < 2 else x.mT
-    return torch.cov(rows, correction=int(ddof), fweights=fweights, aweights=aweights)
 
 
 def matrix_rank(x: Tensor, tol: Any, hermitian: bool, atol: Any, rtol: Any) -> Tensor:

@@ -4,7 +4,6 @@ makes Paddle's calls. Each function takes Paddle's arguments, and torch's tensor
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -14,8 +13,6 @@ from pytest_probe.frameworks.mapping.paddle_torch import ints, number, refused
 # torch.Tensor: what most of its functions return is not said.
 Tensor: TypeAlias = Any
 F = torch.nn.functional
-# Of some functions its stubs say nothing.
-_torch: Any = torch
 
 
 def split(x: Tensor, num_or_sections: Any, axis: Any) -> Any:
@@ -33,55 +30,10 @@ def reshape(x: Tensor, shape: Any) -> Tensor:
     return x.reshape([x.shape[place] if size == 0 and x.numel() else size for place, size in enumerate(sizes)])
 
 
-def squeeze(x: Tensor, axis: Any) -> Tensor:
-    return x.squeeze() if axis is None or axis == [] else x.squeeze(tuple(ints(axis)))
-
-
 def unsqueeze(x: Tensor, axis: Any) -> Tensor:
     for dim in ints(axis):
         x = x.unsqueeze(dim)
     return x
-
-
-def expand(x: Tensor, shape: Any) -> Tensor:
-    return x.expand(ints(shape))
-
-
-def broadcast_tensors(input: Sequence[Tensor]) -> Any:
-    return _torch.broadcast_tensors(*input)
-
-
-def broadcast_shape(x_shape: Any, y_shape: Any) -> list[int]:
-    return list(_torch.broadcast_shapes(tuple(ints(x_shape)), tuple(ints(y_shape))))
-
-
-def tile(x: Tensor, repeat_times: Any) -> Tensor:
-    return torch.tile(x, ints(repeat_times))
-
-
-def repeat_interleave(x: Tensor, repeats: Any, axis: int | None) -> Tensor:
-    return torch.repeat_interleave(x, repeats, dim=axis)
-
-
-def _at_least(function: Any, inputs: Sequence[Tensor]) -> Any:
-    return function(*inputs) if len(inputs) == 1 else function(tuple(inputs))
-
-
-atleast_1d, atleast_2d, atleast_3d = (
-    partial(_at_least, function) for function in (_torch.atleast_1d, _torch.atleast_2d, _torch.atleast_3d)
-)
-
-
-def flip(x: Tensor, axis: Any) -> Tensor:
-    return torch.flip(x, ints(axis))
-
-
-def meshgrid(args: Sequence[Tensor]) -> Any:
-    return torch.meshgrid(*args, indexing="ij")
-
-
-def cartesian_prod(x: Sequence[Tensor]) -> Tensor:
-    return torch.cartesian_prod(*x)
 
 
 def diag(x: Tensor, offset: int, padding_value: float) -> Tensor:
@@ -101,10 +53,6 @@ def fill_diagonal_(x: Tensor, value: float, offset: int, wrap: bool) -> Tensor:
     return x
 
 
-def fill_diagonal_tensor(x: Tensor, y: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
-    return torch.diagonal_scatter(x, y, offset, dim1, dim2)
-
-
 def pad(x: Tensor, pad: Any, mode: str, value: float, data_format: str | None, pad_from_left_axis: bool) -> Tensor:
     sizes = ints(pad)
     if len(sizes) == 2 * x.dim() and mode == "constant":
@@ -122,14 +70,6 @@ def unfold(x: Tensor, kernel_sizes: Any, strides: Any, paddings: Any, dilations:
         top, left, bottom, right = ints(paddings)
         return F.unfold(F.pad(x, [left, right, top, bottom]), kernel_sizes, dilations, 0, strides)
     return F.unfold(x, kernel_sizes, dilations, paddings, strides)
-
-
-def sliced(input: Tensor, axes: Any, starts: Any, ends: Any) -> Tensor:
-    return input[_index(input, ints(axes), ints(starts), ints(ends), [1] * len(axes))]
-
-
-def strided_slice(x: Tensor, axes: Any, starts: Any, ends: Any, strides: Any) -> Tensor:
-    return x[_index(x, ints(axes), ints(starts), ints(ends), ints(strides))]
 
 
 def slice_scatter(x: Tensor, value: Tensor, axes: Any, starts: Any, ends: Any, strides: Any) -> Tensor:
@@ -155,23 +95,6 @@ def gather(x: Tensor, index: Tensor, axis: Any) -> Tensor:
     if not index.dim():
         return x.select(dim, 0) if x.shape[dim] == 1 else x.index_select(dim, index.reshape(1)).squeeze(dim)
     return x.index_select(dim, index.reshape(-1))
-
-
-def gather_nd(x: Tensor, index: Tensor) -> Tensor:
-    return x[tuple(index.long().movedim(-1, 0))]
-
-
-def index_put(x: Tensor, indices: Sequence[Tensor], value: Tensor, accumulate: bool) -> Tensor:
-    return torch.index_put(x, tuple(indices), value, accumulate)
-
-
-def index_sample(x: Tensor, index: Tensor) -> Tensor:
-    return torch.gather(x, 1, index.long())
-
-
-def take_along_axis(arr: Tensor, indices: Tensor, axis: int, broadcast: bool) -> Tensor:
-    index = indices.long()
-    return torch.take_along_dim(arr, index, axis) if broadcast else torch.gather(arr, axis, index)
 
 
 _REDUCTIONS = {"mul": "prod", "multiply": "prod", "mean": "mean", "amax": "amax", "amin": "amin"}
@@ -200,18 +123,6 @@ def scatter(x: Tensor, index: Tensor, updates: Tensor, overwrite: bool) -> Tenso
     return x.index_fill(0, rows, 0).index_add(0, rows, updates.reshape(len(rows), *x.shape[1:]))
 
 
-def scatter_nd_add(x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
-    return torch.index_put(x, tuple(index.long().movedim(-1, 0)), updates, accumulate=True)
-
-
-def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
-    return torch.where(mask, value, x) if isinstance(value, torch.Tensor) else torch.masked_fill(x, mask, value)
-
-
-def where(condition: Tensor, x: Any, y: Any) -> Any:
-    return nonzero(condition, True) if x is None and y is None else torch.where(condition, x, y)
-
-
 def nonzero(x: Tensor, as_tuple: bool) -> Any:
     found = torch.nonzero(x)
     return tuple(found.unbind(1)) if as_tuple else found
@@ -223,10 +134,6 @@ def embedding(x: Tensor, weight: Tensor, padding_idx: int | None) -> Tensor:
         return found
     row = padding_idx if padding_idx >= 0 else len(weight) + padding_idx
     return torch.where((x == row).unsqueeze(-1), torch.zeros_like(found), found)
-
-
-def one_hot(x: Tensor, num_classes: int) -> Tensor:
-    return F.one_hot(x.long(), int(num_classes)).to(torch.float32)
 
 
 def getitem(self: Tensor, item: Any) -> Tensor:
@@ -300,36 +207,9 @@ def full(shape: Any, fill_value: Any, dtype: Any) -> Tensor:
     return torch.full(ints(shape), number(fill_value), dtype=default if dtype is None else dtype)
 
 
-def _new(function: Any, shape: Any, dtype: Any) -> Tensor:
-    return function(ints(shape), dtype=dtype)
-
-
-zeros, ones, empty = (partial(_new, function) for function in (torch.zeros, torch.ones, torch.empty))
-
-
 def arange(start: Any, end: Any, step: Any, dtype: Any) -> Tensor:
     first, last = (0, start) if end is None else (start, end)
     return torch.arange(number(first), number(last), number(step), dtype=dtype)
-
-
-def linspace(start: Any, stop: Any, num: Any, dtype: Any) -> Tensor:
-    return torch.linspace(number(start), number(stop), int(num), dtype=dtype)
-
-
-def eye(num_rows: int, num_columns: int | None, dtype: Any) -> Tensor:
-    return torch.eye(num_rows, num_rows if num_columns is None else num_columns, dtype=dtype)
-
-
-def numel(x: Tensor) -> Tensor:
-    return torch.tensor(x.numel())
-
-
-def shape(input: Tensor) -> Tensor:
-    return torch.tensor(input.shape, dtype=torch.int64)
-
-
-def truth(self: Tensor) -> bool:
-    return bool(self > 0)
 
 
 def item(self: Tensor, args: Sequence[int]) -> Any:
