@@ -132,10 +132,8 @@ def softplus(x, beta=1.0, threshold=20.0):
 
 def test_a_search_finds_and_shrinks_a_fault_and_tells_properties_as_contracts(pytester: pytest.Pytester) -> None:
     """A healthy API breaks none."""
-    others = {
-        **entries("Functional.softplus.0", F.softplus, torch.rand(4, 5)), **entries("Torch.sin.0", torch.sin, torch.rand(4, 5))
-    }  # fmt: skip
-    faulty(pytester, "write before", others)
+    softplus = entries("Functional.softplus.0", F.softplus, torch.rand(4, 5))
+    faulty(pytester, "write before", {**softplus, **entries("Torch.sin.0", torch.sin, torch.rand(4, 5))})
     conftest = (pytester.path / "conftest.py").read_text()
     pytester.makeconftest(f"{BY_BATCH}\n{conftest}\n    registry.calls['Functional.softplus'] = softplus")
     asked = "--probe-relations=batch,all-written,guard,out,inplace,alias,layout"
