@@ -229,9 +229,3 @@ def test_what_does_not_go_with_it(pytester: pytest.Pytester, options: list[str],
     pytester.makefile(".json", dump='{"task": "statistics", "level": "L1", "data": {}}')
     folder = (pytester.path / "shared").as_uri()
     refusal(pytester, *(option.format(folder=folder) for option in options)).fnmatch_lines([f"*{words}*"])
-
-
-def test_workers_do_not_go_with_it(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest("--probe-listen=file:///nowhere", "-n1")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*leave -n out*"])

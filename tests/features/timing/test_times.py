@@ -287,17 +287,15 @@ def test_without_the_mode_nothing_is_measured_and_such_results_are_refused(pytes
 
 
 @pytest.mark.parametrize(
-    ("args", "words"),
+    ("devices", "words"),
     [
-        (["--tx=3*popen", "--dist=load"], "*-n: 3 cannot be used; times are measured by one worker a device, *"),
-        (["-n", "3", "--probe-device=sim:0,sim:1"], "*-n: 3 cannot be used; * there are 2 devices; give -n 2*"),
+        ("cpu", "*-n: 3 cannot be used; times are measured by one worker a device, *"),
+        ("sim:0,sim:1", "*-n: 3 cannot be used; * there are 2 devices; give -n 2*"),
     ],
-    ids=" ".join,
 )
-def test_several_workers_of_a_device_are_refused(pytester: pytest.Pytester, args: list[str], words: str) -> None:
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-mode=time", *args)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([words])
+def test_several_workers_of_a_device_are_refused(pytester: pytest.Pytester, devices: str, words: str) -> None:
+    args = ("--probe-dump=dump.json", "--probe-mode=time", f"--probe-device={devices}")
+    refusal(pytester, *args, "--tx=3*popen", "--dist=load").fnmatch_lines([words])
 
 
 def test_memory_alone_may_have_workers(pytester: pytest.Pytester) -> None:
