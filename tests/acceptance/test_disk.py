@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
+from pytest_probe.features.html.page import Page
+from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.system.files import try_lock
 from tests.acceptance.conftest import DumpMaker, entries, forward, tensor
 from tests.support.running import refusal
@@ -71,6 +74,46 @@ def test_a_capture_that_the_disk_does_not_take(pytester: pytest.Pytester) -> Non
     result.stdout.fnmatch_lines(["probe: *out/step0/* cannot be written (*File too large*", "*2 passed*"])
     for dump in (pytester.path / "out").rglob("dump.json"):
         json.loads(dump.read_text())
+
+
+def test_files_that_cannot_be_written_at_the_end_fail_the_run(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each but GitHub's own page. Here none is counted, and the run fails for asserts.jsonl, whose plugin does without
+    the core."""
+    troubles: list[str] = []
+    monkeypatch.setattr(Reporting, "trouble", lambda self, line: troubles.append(line.replace(f"{pytester.path}/", "")))
+    monkeypatch.setattr(Page, "write", lambda self, path: os.mkdir("out"))
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "none/page.md")
+    make_dump(data={"Torch.argmax.0.forward": ARGMAX})
+    one = "    np.testing.assert_allclose(np.ones(2), np.ones(2))"
+    pytester.makepyfile(test_mine=f"import numpy as np\ndef test_mine():\n{one}\n")
+    pytester.makeconftest(
+        """
+        import os, pathlib
+
+        def pytest_runtest_logfinish():
+            for name in ("summary.md", "asserts.jsonl"):
+                os.makedirs(f"out/{name}/full", exist_ok=True)
+            pathlib.Path("h.db").write_text("taken by another program " * 100)
+        """
+    )
+    files = ("--probe-out=out", "--probe-html=page.html", "--probe-history=h.db", "--probe-asserts=all")
+    result = pytester.runpytest("--probe-dump=dump.json", "test_mine.py", *files)
+    result.assert_outcomes(passed=2)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert sorted(troubles) == [
+        "the page page.html cannot be written (File exists)",
+        "the run was not appended to h.db: file is not a database",
+        "the summary summary.md cannot be written (Is a directory)",
+    ]
+    result.stdout.fnmatch_lines_random(
+        [
+            "probe: the summary for none/page.md cannot be written (No such file or directory)",
+            "probe: *asserts.jsonl cannot be written (*)",
+        ]
+    )
 
 
 def test_a_second_run_in_a_folder_in_use_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:

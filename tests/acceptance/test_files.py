@@ -31,16 +31,17 @@ SPACED = """
 
 
 def test_two_workers_write_and_report_as_one(probed: Probed) -> None:
-    """A warning is reported as warned; what is saved is asked for. The controller neither reads a result field by field
-    nor writes it anew: spaces stay."""
-    found = probed(*SHOWN[1:], "-n2", "-v", "--probe-save=failing", conftest=PLANTED + SPACED)
+    """A warning is reported as warned; what is saved is asked for; junit of family xunit1 has the properties. The
+    controller neither reads a result field by field nor writes it anew: spaces stay."""
+    more = ("-n2", "-v", "--probe-save=all", "-o", "junit_family=xunit1")
+    found = probed(*SHOWN[1:], *more, conftest=PLANTED + SPACED)
     everything_is_written(found, "saved")
     lines = (found.folder / "out/results.jsonl").read_text().splitlines()
     assert all(line.startswith('{  "id"') for line in lines)
     found.result.stdout.fnmatch_lines(["*WARNED *linear.0.forward*"])
     found.result.stdout.fnmatch_lines(["warnings:", "  *::*linear.0.forward", "    *max ULP 4096"])
     found.result.stdout.no_fnmatch_line("*imprecise*")
-    assert saved(found, "saved in {}/Functional.relu.0.forward.pt") == NAMES[:2]
+    assert saved(found, "saved in {}/Functional.relu.0.forward.pt") == NAMES[:5]
 
 
 def everything_is_written(run: Ran, *more: str) -> None:
@@ -124,7 +125,7 @@ def saved(found: Ran, said: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("planted")
-def test_save_keeps_the_chosen_cases_and_junit_of_family_xunit1_the_properties(probed: Probed) -> None:
+def test_save_keeps_what_fails(probed: Probed) -> None:
     """Where warnings fail they are kept as failures are. A quiet run has one line of ours."""
     found = probed("--probe-save=failing", "--probe-strict", "--probe-api=linear", "-q")
     found.result.assert_outcomes(failed=1, passed=1)
@@ -136,9 +137,6 @@ def test_save_keeps_the_chosen_cases_and_junit_of_family_xunit1_the_properties(p
     )
     found.result.stdout.no_fnmatch_line("*worst APIs*")
     assert saved(found, "saved in {}/Functional.linear.0.forward.pt") == NAMES[2:3]
-    found = probed("--probe-save=all", "--junitxml=junit.xml", "-o", "junit_family=xunit1")
-    assert saved(found, "saved in {}/Functional.relu.0.forward.pt") == NAMES[:5]
-    junit_is_whole(found.folder / "junit.xml")
 
 
 def junit_is_whole(file: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import DumpMaker, Probed, forward, tensor, written
+from tests.acceptance.conftest import DumpMaker, Probed, entries, forward, tensor, written
 from tests.support.other_plugins import Ran
 from tests.support.running import collected, ran, refusal
 
@@ -40,6 +40,19 @@ CONFTEST = """
                 outputs = tuple(replace(output, metrics={"mine": {1, 2}}) for output in verdict.outputs)
                 return replace(verdict, outputs=outputs)
 
+    class Wrong:
+        def __init__(self, name):
+            self.name = name
+
+        def put(self, tensor):
+            return tensor
+
+        get = put
+
+        def call(self, function, args, kwargs):
+            result = function(*args, **kwargs)
+            return result * 2 if function is torch.nn.functional.linear else result
+
     class Reader:
         name = "mine"
 
@@ -59,6 +72,7 @@ CONFTEST = """
         registry.references["Torch.relu"] = registry.calls["Torch.exp"] = raising
         registry.references["Torch.abs"] = lambda x: 3
         registry.readers.insert(0, Reader())
+        registry.devices["wrong"] = Wrong
 
     def pytest_collection_modifyitems(items):
         for item in items:
@@ -73,12 +87,14 @@ CONFTEST = """
     def pytest_runtest_teardown(item):
         assert "trunc" not in item.name
 """
+LINEAR = "Functional.linear.0.forward"
 # Each item's verdict, and how its reason begins.
 FOUND = {
     "Mine.double.0.forward": ("pass", ""),
     "Mine.triple.0.forward": ("error", "output.0: "),
     "Other.double.0.forward": ("skip", ""),
     "Ini.double.0.forward": ("pass", ""),
+    LINEAR: ("error", "output.0: "),  # the device is given the function that the record names
     "Functional.relu.0.forward": ("pass", ""),
     "Functional.relu.1.forward": ("error", "output.0: "),
     "Torch.relu.0.forward": ("error", "the reference registered for Torch.relu raised ZeroDivisionError: "),
@@ -86,7 +102,7 @@ FOUND = {
     "Torch.tanh.0.forward": ("error", "pytest_probe_inputs returned int 3, "),
     "Torch.sin.0.forward": ("error", "pytest_probe_verdict returned the verdict 'bogus', expected one of skip, "),
     "Torch.cos.0.forward": ("error", "pytest_probe_verdict raised RuntimeError: broken"),
-    "Torch.exp.0.forward": ("error", "cpu raised ZeroDivisionError: division by zero"),
+    "Torch.exp.0.forward": ("error", "wrong raised ZeroDivisionError: division by zero"),
     "Torch.neg.0.forward": (
         "error", "the verdict cannot be written: AttributeError: 'int' object has no attribute 'isascii'"
     ),
@@ -104,14 +120,14 @@ FOUND = {
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     folder = tmp_path_factory.mktemp("hooks")
     x = tensor(2, 3, requires_grad=False)
-    written(folder / "dump.json", {name: forward(x, output=x) for name in FOUND})
+    written(folder / "dump.json", {name: forward(x, output=x) for name in FOUND} | {LINEAR: entries()[LINEAR]})
     written(folder / "other.json")
     (folder / "calls.txt").write_text("my format\n")
     (folder / "conftest.py").write_text(dedent(CONFTEST))
     (folder / "my_kernels.py").write_text("def double(x): return x + x\ndef triple(x): return x * 3\n")
     dumps = [f"--probe-dump={name}" for name in ("dump.json", "other.json", "calls.txt")]
     options = ("-o", "pythonpath=.", "-o", "probe_namespaces=Ini=my_kernels", "--junitxml=junit.xml", "-vv")
-    return ran(folder, *dumps, *options, "--probe-device=cpu", "--probe-out=out")
+    return ran(folder, *dumps, *options, "--probe-device=wrong", "--probe-out=out")
 
 
 @pytest.mark.parametrize("name", FOUND)
@@ -126,7 +142,7 @@ def test_an_error_in_a_hook_shows_its_own_line_alone(planted: Ran) -> None:
     for lines in (
         ["the reference registered for Torch.relu raised ZeroDivisionError: *", "  *conftest.py:*: return 1 / 0"],
         ["pytest_probe_verdict raised RuntimeError: broken", "  *conftest.py:*: case *cos*: raise *"],
-        ["cpu raised ZeroDivisionError: division by zero", "  *conftest.py:*: return 1 / 0"],
+        ["wrong raised ZeroDivisionError: division by zero", "  *conftest.py:*: return 1 / 0"],
         ["*other.json: the reader mine, asked to sniff, raised ZeroDivisionError: *", "  *: return 1 / 0 if *"],
     ):
         shown.fnmatch_lines(lines)
@@ -186,32 +202,6 @@ def test_a_standard_can_be_added_and_an_error_of_it_fails_its_item(probed: Probe
 
 
 ZERO = "ZeroDivisionError"
-DEVICE = """
-    import torch
-
-    class Wrong:
-        def __init__(self, name):
-            self.name = name
-
-        def put(self, tensor):
-            return tensor
-
-        get = put
-
-        def call(self, function, args, kwargs):
-            result = function(*args, **kwargs)
-            return result * 2 if function is torch.nn.functional.linear else result
-
-    def pytest_probe_register(registry):
-        registry.devices["wrong"] = Wrong
-"""
-
-
-def test_a_device_is_given_the_function_that_the_record_names(probed: Probed) -> None:
-    found = probed("--probe-device=wrong", "--probe-direction=forward", "--probe-skip-api=Torch.*", conftest=DEVICE)
-    assert found.verdicts == {"Functional.relu.0.forward": "pass", "Functional.linear.0.forward": "error"}
-
-
 REGISTER = "def pytest_probe_register(registry):\n    "
 OWN = f"{REGISTER}registry.devices['a'] = lambda name: "
 # A wrong registration, and the one line that refuses the run with --probe-device=a.

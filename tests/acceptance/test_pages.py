@@ -4,8 +4,8 @@ The blocks of a page run in their order in one folder, which holds dump.json, gp
 my_kernels.py; those of docs/moving.md meet files of other tools as well. A block whose first line is a comment with a
 file's name becomes that file; a Python file is run by the commands that follow it, else here. `<!-- not run: REASON
 -->` and `<!-- exit status N -->` stand in the line before a block. A `text` block behind commands is what they print:
-each of its lines, numbers aside, "..." for what is left out of the text or of a line. The conftests of a page that no
-command there runs are loaded by one run. Of runs of which the page shows nothing, those of tests with equal options are
+each of its lines, numbers aside, "..." for what is left out of the text or of a line. The conftests that no command of
+their page runs are loaded by one run. Of runs of which the page shows nothing, those of tests with equal options are
 one, and those of dumps that leave nothing to what follows are collected alone: their options are tested elsewhere.
 """
 
@@ -18,7 +18,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -134,7 +134,7 @@ def test_the_code_blocks_of_a_page_run_and_print_what_it_shows(
     found = blocks(page)
     if page.endswith("/moving.md"):
         add_files_of_tools(pytester.path)
-    left_out, examples = [], []
+    left_out = []
     tests: dict[tuple[str, ...], list[str]] = {}
     for place, (block, following) in enumerate(zip(found, [*found[1:], None], strict=True)):
         if block.not_run:
@@ -145,8 +145,6 @@ def test_the_code_blocks_of_a_page_run_and_print_what_it_shows(
         if block.name:
             (pytester.path / block.name).write_text(block.text, encoding="utf-8")
         commands = _commands(block, following)
-        if block.name == "conftest.py" and not _is_run(following):
-            examples.append(block.text)
         shown = following.text if following is not None and following.language == "text" and following.follows else ""
         of_code = place > 0 and found[place - 1].language == "python" and block.follows
         rest = [each.text for each in found[place + 1 :] if each.language in ("sh", "python")]
@@ -163,10 +161,22 @@ def test_the_code_blocks_of_a_page_run_and_print_what_it_shows(
             _assert_shown(shown, output)
     for options, files in tests.items():
         run_command(["pytest", *files, *options], 0, pytester, capfd)
-    if examples:
-        run_command(_together(pytester.path, examples), 0, pytester, capfd)
     if left_out:
         pytest.skip(f"all blocks but {', '.join(left_out)} ran: these need Paddle (make demo-paddle)")
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_conftests_that_no_command_of_a_page_runs_are_loaded_by_one_run(
+    pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = ["pytest", "--probe-dump=dump.json"]
+    for page in (page for page in PAGES if not page.startswith("docs/zh/")):
+        for block, following in pairwise([*blocks(page), None]):
+            if block and block.name == "conftest.py" and not block.not_run and not _is_run(following):
+                example = f"example_{len(command)}"
+                (pytester.path / f"{example}.py").write_text(block.text, encoding="utf-8")
+                command.append(f"-p{example}")
+    run_command(command, 0, pytester, capfd)
 
 
 def _commands(block: Block, following: Block | None) -> list[list[str]]:
@@ -196,14 +206,6 @@ def _leaves_something(command: list[str], later: str) -> bool:
 
 def _is_of_tests(command: list[str]) -> bool:
     return command[0] == "pytest" and command[1].endswith(".py")
-
-
-def _together(folder: Path, examples: list[str]) -> list[str]:
-    """The command that runs with all the conftests of a page that no command there runs."""
-    (folder / "conftest.py").unlink()
-    for number, text in enumerate(examples):
-        (folder / f"example_{number}.py").write_text(text, encoding="utf-8")
-    return ["pytest", "--probe-dump=dump.json", *(f"-pexample_{number}" for number in range(len(examples)))]
 
 
 def _assert_shown(shown: str, output: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_probe.plugin import pytest_cmdline_main
 from tests.acceptance.conftest import DumpMaker
 from tests.support.running import refusal
 
@@ -177,3 +178,22 @@ def test_a_run_refuses(pytester: pytest.Pytester, make_dump: DumpMaker, args: st
     refusal(pytester, "--probe-dump=dump.json", *shlex.split(args)).fnmatch_lines([message.replace("?", "[?]")])
     assert sorted(Path().rglob("*")) == before
     assert Path("pipe").is_fifo()
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (
+            "--probe-isolate",
+            "True cannot be used; under -n each worker is a process of its own already; leave one of the *",
+        ),
+        ("--probe-listen=file:///nowhere", "* cannot be used; *; leave -n out"),
+    ],
+)
+def test_what_workers_do_not_go_with_is_refused_before_xdist_starts_them(
+    pytester: pytest.Pytester, option: str, words: str
+) -> None:
+    config = pytester.parseconfig("--probe-dump=dump.json", option, "-n1")
+    with pytest.raises(pytest.UsageError) as raised:
+        next(pytest_cmdline_main(config))
+    pytest.LineMatcher([str(raised.value)]).fnmatch_lines([f"{option.partition('=')[0]}: {words}"])

@@ -16,9 +16,10 @@ from pytest_probe.cli import main
 from pytest_probe.options import NAMED, OPTIONS
 from pytest_probe.reports.results_file import MAY_DIFFER, Use, differences
 from tests.acceptance.conftest import DumpMaker, written
+from tests.support.other_plugins import Ran
 from tests.support.running import ran, refusal
 
-RUN = ("--probe-dump=dump.json", "-p", "no:randomly")
+RUN = ("--probe-dump=dump.json", "--probe-seed=3", "-p", "no:randomly")
 CPU = (*RUN, "--probe-device=cpu")
 # A value of each option other than its default; None for one that takes none.
 OTHER: dict[str, str | None] = {
@@ -50,19 +51,10 @@ WRONG_DEVICE = """
 """
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a dump, and in out/ the results of a run of it."""
-    folder = tmp_path_factory.mktemp("whole")
-    written(folder / "dump.json")
-    assert ran(folder, *CPU, "--probe-out=out").result.ret == 0
-    return folder
-
-
 @pytest.fixture
-def finished(pytester: pytest.Pytester, whole: Path) -> Path:
-    """The test's own copy of it: its results.jsonl."""
-    shutil.copytree(whole, pytester.path, dirs_exist_ok=True)
+def finished(pytester: pytest.Pytester, healthy_run: Ran) -> Path:
+    """The test's own copy of a dump and a finished run: its results.jsonl."""
+    shutil.copytree(healthy_run.folder, pytester.path, dirs_exist_ok=True)
     return pytester.path / "out/results.jsonl"
 
 

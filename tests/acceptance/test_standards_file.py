@@ -25,14 +25,23 @@ def test_lists_of_msprobe_select(pytester: pytest.Pytester, make_dump: DumpMaker
     ]
 
 
-def test_its_limits_judge_in_results_and_failures(pytester: pytest.Pytester, probed: Probed) -> None:
-    (pytester.path / "rules.yaml").write_text(STRICT)
-    found = probed(*LINEAR, "--probe-standard=msprobe", RULES)
+def test_its_limits_judge_in_results_and_failures_with_its_decimals_and_its_folder_for_tensors(
+    pytester: pytest.Pytester, probed: Probed
+) -> None:
+    (pytester.path / "rules.yaml").write_text(f"{STRICT}\nprecision: 2\nerror_data_path: wrong\n")
+    found = probed(*LINEAR, "--probe-standard=msprobe", "--probe-save=all", RULES)
     found.result.assert_outcomes(failed=2)
     found.result.stdout.fnmatch_lines(["*rules of rules.yaml*", "*limits of the project's*"])
     found.result.stdout.fnmatch_lines([f"*pytest * --probe-standard=msprobe {RULES}*"])
     assert {row["outputs"][0]["metrics"]["justification"] for row in found.rows} == {"by contract"}
     assert found.run["settings"]["standards_file"].endswith("rules.yaml")
+    assert sorted(path.name for path in (pytester.path / "wrong/saved/dump.json").glob("*.pt")) == [
+        f"Functional.linear.0.{direction}.pt" for direction in ("backward", "forward")
+    ]
+    assert not (pytester.path / "out/saved").exists()
+    [details] = (pytester.path / "out").glob("accuracy_checking_details_*.csv")
+    with details.open(encoding="utf-8-sig", newline="") as file:
+        assert {row["余弦相似度"] for row in csv.DictReader(file)} == {"1.00"}
 
 
 def test_a_benchmark_leaves_its_rules(pytester: pytest.Pytester, probed: Probed, healthy_run: Ran) -> None:
@@ -55,17 +64,3 @@ def test_a_wrong_file_stops_before_anything_is_collected(pytester: pytest.Pytest
     (pytester.path / "rules.yaml").write_text("apis:\n  linear:\n    float23: {}\n")
     said = refusal(pytester, "--probe-dump=dump.json", RULES)
     said.fnmatch_lines(["*rules.yaml:3: apis: linear: unknown key 'float23'; did you mean 'float32'?*"])
-
-
-def test_its_decimals_and_its_folder_for_tensors(pytester: pytest.Pytester, probed: Probed) -> None:
-    (pytester.path / "config.json").write_text(json.dumps({"precision": 2, "error_data_path": "wrong"}))
-    options = ("--probe-direction=forward", "--probe-save=all", "--probe-standards-file=config.json")
-    probed(*LINEAR, *options).result.assert_outcomes(passed=1)
-    assert [path.name for path in (pytester.path / "wrong/saved/dump.json").glob("*.pt")] == [
-        "Functional.linear.0.forward.pt"
-    ]
-    assert not (pytester.path / "out/saved").exists()
-    [details] = (pytester.path / "out").glob("accuracy_checking_details_*.csv")
-    with details.open(encoding="utf-8-sig", newline="") as file:
-        [row] = csv.DictReader(file)
-    assert row["余弦相似度"] == "1.00"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.acceptance.conftest import make_dump, planted, planted_run
+from tests.acceptance.conftest import healthy_run, make_dump, planted, planted_run
 from tests.check.conftest import bench, plant
 
-__all__ = ["bench", "make_dump", "plant", "planted", "planted_run"]
+__all__ = ["bench", "healthy_run", "make_dump", "plant", "planted", "planted_run"]

@@ -27,13 +27,6 @@ def test_what_ends_a_process_is_a_result(pytester: pytest.Pytester, make_dump: D
     assert device["device"] == "cpu"
 
 
-def test_isolation_with_workers_is_refused(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-isolate", "-n1")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    wanted = "under -n each worker is a process of its own already; leave one of the two out"
-    result.stderr.fnmatch_lines([f"ERROR: --probe-isolate: True cannot be used; {wanted}"])
-
-
 def test_other_runs_stay_as_they_are(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """An ini key isolates cases, and no tests."""
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -69,8 +69,17 @@ def emptied(folder: Path) -> Path:
     return folder
 
 
-EXP, DROPOUT, WEIGHT = (
+def wrong_rank(folder: Path) -> Path:
+    """As two ranks, of which one has a wrong gelu."""
+    right = folder.with_name("two_ranks")
+    shutil.copytree(right if right.exists() else _parallel(right), folder)
+    change(folder / "step0/rank1", GELU, lambda y: y * 2)
+    return folder
+
+
+EXP, DROPOUT, WEIGHT, GELU = (
     "Torch.exp.0.forward.output.0", "Functional.dropout.0.forward.output.0", "Functional.linear.2.forward.input.1",
+    "Functional.gelu.0.forward.output.0",
 )  # fmt: skip
 PROGRAMS: dict[str, Callable[[Path], Path]] = {
     "gpt": record,
@@ -102,7 +111,7 @@ PROGRAMS: dict[str, Callable[[Path], Path]] = {
     ),
     "one_rank": lambda folder: _parallel(folder, world=1),
     "two_ranks": _parallel,
-    "two_ranks_wrong": _parallel,
+    "two_ranks_wrong": wrong_rank,
     "flipped": lambda folder: _parallel(folder, "flip"),
     "layers": layers,
     "one more": lambda folder: layers(folder, inside=1.002),
@@ -135,6 +144,18 @@ PAIRS = (
     ("wrong dropout, evaluated", "norm, evaluated"), ("a wrong loss", "gpt"), ("norm, empty", "norm, empty"),
     ("norm, another eps", "norm"), ("norm, more", "norm"), ("another weight", "gpt"),
 )  # fmt: skip
+# These in another one, with a map.
+MAPPED = (
+    ("apart", "modules"), ("two_ranks", "one_rank"), ("one_rank", "two_ranks"), ("flipped", "one_rank"),
+    ("one_rank", "two_ranks_wrong"),
+)  # fmt: skip
+MAP = """
+concat: [{from: [q_proj, k_proj, v_proj], to: qkv_proj}]
+dims: {"Functional.linear.1.*": partial, "*": auto}
+names: {nothing: blocks}
+split: [{from: gate_up, to: [gate, up]}]
+ignore: ["*.nothing"]
+"""
 
 
 @pytest.fixture(scope="session")
@@ -186,23 +207,37 @@ class Pair(Struct, frozen=True):
 Pairs: TypeAlias = Callable[[str, str], Pair]
 
 
-@pytest.fixture(scope="session")
-def compared(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[[str], Path]) -> Ran:
-    """The run of all pairs; the first step of A has no counterpart."""
-    folder = tmp_path_factory.mktemp("compared")
-    for step, pair in enumerate((("norm", ""), *PAIRS)):
+def beside(folder: Path, recorded: Callable[[str], Path], pairs: Sequence[tuple[str, str]], *options: str) -> Ran:
+    """The run of pairs, each a step; the first step of A has no counterpart."""
+    for step, pair in enumerate((("norm", ""), *pairs)):
         for side, name in zip("AB", pair, strict=True):
             if name:
                 shutil.copytree(recorded(name) / "step0", folder / side / f"step{step}")
-    return ran(folder, "--probe-dump=A", "--probe-against=B", "--probe-out=out", "--probe-save=failing", "-rs")
+    return ran(
+        folder, "--probe-dump=A", "--probe-against=B", "--probe-out=out", "--probe-save=failing", "-rs", *options
+    )
+
+
+@pytest.fixture(scope="session")
+def compared(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[[str], Path]) -> Ran:
+    return beside(tmp_path_factory.mktemp("compared"), recorded, PAIRS)
+
+
+@pytest.fixture(scope="session")
+def mapped(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[[str], Path]) -> Ran:
+    folder = tmp_path_factory.mktemp("mapped")
+    (folder / "map.yaml").write_text(MAP)
+    return beside(folder, recorded, MAPPED, "--probe-against-map=map.yaml")
 
 
 @pytest.fixture
-def pair(compared: Ran) -> Pairs:
+def pair(request: pytest.FixtureRequest) -> Pairs:
     def of(a: str, b: str) -> Pair:
-        step = f"step{PAIRS.index((a, b)) + 1}/"
-        found = [row for row in compared.rows if step in row["id"]]
+        pairs, name = (MAPPED, "mapped") if (a, b) in MAPPED else (PAIRS, "compared")
+        run: Ran = request.getfixturevalue(name)
+        step = f"step{pairs.index((a, b)) + 1}/"
+        found = [row for row in run.rows if step in row["id"]]
         rows = {row["id"].partition("::")[2]: row for row in found}
-        return Pair(found[0]["id"].partition("::")[0], rows, " ".join(compared.result.stdout.str().split()))
+        return Pair(found[0]["id"].partition("::")[0], rows, " ".join(run.result.stdout.str().split()))
 
     return of

@@ -125,33 +125,42 @@ def test_statistics_alone_give_a_suspect(pair: Pairs) -> None:
     assert "error" not in {row["verdict"] for row in found.rows.values()}
 
 
-def test_a_fused_side_is_compared_at_the_joint(compare: Compare) -> None:
-    Path("map.yaml").write_text("concat:\n  - {from: [q_proj, k_proj, v_proj], to: qkv_proj}\n")
-    _, found = compare("apart", "modules", "--probe-against-map=map.yaml")
-    joined = {name for name, each in found.items() if any("joined by the map" in note for note in each["notes"])}
+def test_a_fused_side_is_compared_at_the_joint(pair: Pairs) -> None:
+    found = pair("apart", "modules")
+    joined = {name for name, each in found.rows.items() if any("joined by the map" in note for note in each["notes"])}
     assert {"Functional.linear.0.forward", "Functional.linear.0.backward"} <= joined
-    assert all(found[name]["answers"][0]["pair"]["status"] in ("equal", "rounding", "inherited") for name in joined)
-    assert not any(each["verdict"] in ("error", "warning") for each in found.values())
+    assert all(found.status(name)[1] in ("equal", "rounding", "inherited") for name in joined)
+    assert found.wrong == {}
 
 
-@pytest.mark.parametrize("side", ["two_ranks", "one_rank"])
-def test_ranks_hold_parts_of_what_one_holds(compare: Compare, side: str) -> None:
-    Path("map.yaml").write_text('dims:\n  "Functional.linear.1.*": partial\n  "*": auto\n')
-    other = "one_rank" if side == "two_ranks" else "two_ranks"
-    _, found = compare(side, other, "--probe-against-map=map.yaml")
-    assert not any(each["verdict"] in ("error", "warning") for each in found.values())
-    summed = found["Functional.linear.1.forward"]
-    assert summed["outputs"][0]["metrics"]["relative_rmse"] < 1e-6
-    assert found["Functional.linear.0.forward"]["outputs"][0]["metrics"]["relative_rmse"] < 1e-6
+@pytest.mark.parametrize(("a", "b"), [("two_ranks", "one_rank"), ("one_rank", "two_ranks")])
+def test_ranks_hold_parts_of_what_one_holds(pair: Pairs, a: str, b: str) -> None:
+    found = pair(a, b)
+    assert found.wrong == {}
+    for name in ("Functional.linear.1.forward", "Functional.linear.0.forward"):
+        assert found.rows[name]["outputs"][0]["metrics"]["relative_rmse"] < 1e-6
 
 
-def test_a_replica_with_a_flipped_bit_is_an_error_of_its_own(compare: Compare) -> None:
-    Path("map.yaml").write_text('dims: {"*": auto}\n')
-    result, found = compare("flipped", "one_rank", "--probe-against-map=map.yaml")
-    wrong = {name for name, each in found.items() if each["verdict"] == "error"}
+def test_a_replica_with_a_flipped_bit_is_an_error_of_its_own(pair: Pairs) -> None:
+    found = pair("flipped", "one_rank")
+    wrong = {name for name, each in found.rows.items() if each["verdict"] == "error"}
     assert wrong == {"Functional.layer_norm.0.forward"}
-    assert "replicas differ: kwargs.weight of ranks 1 and 0" in found["Functional.layer_norm.0.forward"]["reason"]
-    assert result.ret == 1
+    assert "replicas differ: kwargs.weight of ranks 1 and 0" in found.wrong["Functional.layer_norm.0.forward"]
+
+
+def test_each_rank_of_the_other_side_is_judged(pair: Pairs) -> None:
+    assert pair("one_rank", "two_ranks_wrong").status("Functional.gelu.0.forward") == ("error", "own")
+
+
+def test_rules_that_match_nothing_are_listed(mapped: Ran) -> None:
+    """Of each pair."""
+    mapped.result.stdout.fnmatch_lines(
+        [
+            "*map.yaml: names: nothing matches nothing",
+            "*split: gate_up matches nothing",
+            "*ignore: [*].nothing matches nothing",
+        ]
+    )
 
 
 def test_another_number_of_ranks_needs_a_map(pytester: pytest.Pytester, recorded: Callable[[str], Path]) -> None:

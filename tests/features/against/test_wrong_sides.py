@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import DumpMaker, forward, tensor
-from tests.features.against.conftest import Compare, Pairs, change, norm
+from tests.features.against.conftest import Compare, Pairs
 from tests.support.running import by_case, refusal
 
 MADE = "behind a call that A alone has: Tensor.__mul__.0.forward"
@@ -73,34 +73,10 @@ def test_inputs_that_no_call_made_are_named(pair: Pairs) -> None:
     assert f"{found.label}: inputs that no recorded call made, and that differ: input.1 of" in found.text
 
 
-def test_each_rank_of_the_other_side_is_judged(compare: Compare, recorded: Callable[[str], Path]) -> None:
-    file = next(recorded("two_ranks_wrong").rglob("rank1")) / "dump_tensor_data"
-    change(file, "Functional.gelu.0.forward.output.0", lambda y: y * 2)
-    Path("map.yaml").write_text('dims: {"Functional.linear.1.*": partial, "*": auto}')
-    _, found = compare("one_rank", "two_ranks_wrong", "--probe-against-map=map.yaml")
-    row = found["Functional.gelu.0.forward"]
-    assert (row["verdict"], row["answers"][0]["pair"]["status"]) == ("error", "own")
-
-
 def test_a_rule_that_needs_tensors_says_so(compare: Compare) -> None:
     _, found = compare("softmax_statistics", "statistics", "--probe-standard=close")
     assert found["Functional.softmax.1.forward"]["verdict"] == "skip"
     assert "needs tensors" in found["Functional.softmax.1.forward"]["reason"]
-
-
-def test_rules_that_match_nothing_are_listed(pytester: pytest.Pytester) -> None:
-    norm(Path("A"))
-    Path("map.yaml").write_text(
-        "names: {layers: blocks}\nsplit: [{from: gate_up, to: [gate, up]}]\nignore: ['*.nothing']"
-    )
-    result = pytester.runpytest("--probe-dump=A", "--probe-against=A", "--probe-against-map=map.yaml")
-    result.stdout.fnmatch_lines(
-        [
-            "*map.yaml: names: layers matches nothing",
-            "*split: gate_up matches nothing",
-            "*ignore: [*].nothing matches nothing",
-        ]
-    )
 
 
 X = tensor(4, 5)
@@ -183,18 +159,16 @@ def test_rules_that_compare_outputs_alone(compare: Compare, standard: str, found
     assert warned == ({"Functional.softmax.1.forward"} if standard == "statistics" else set())
 
 
-def test_strict_wants_each_call_on_both_sides(compare: Compare) -> None:
-    result, found = compare("one in vain", "layers", "--probe-strict")
-    wrong = {name for name, row in found.items() if row["verdict"] == "error"}
+def test_strict_wants_each_call_and_each_dump_on_both_sides(
+    pytester: pytest.Pytester, recorded: Callable[[str], Path]
+) -> None:
+    for place, name in {"A/step0": "norm", "A/step1": "one in vain", "B/step1": "layers"}.items():
+        shutil.copytree(recorded(name) / "step0", place)
+    result = pytester.runpytest("--probe-dump=A", "--probe-against=B", "--probe-strict", "--probe-out=out")
+    wrong = {name for name, row in by_case().items() if row["verdict"] == "error"}
     assert wrong == {"Tensor.__mul__.0.forward", "Tensor.__mul__.0.backward"}
     result.assert_outcomes(failed=2, passed=21)
-
-
-def test_strict_wants_a_counterpart_of_each_dump(pytester: pytest.Pytester, recorded: Callable[[str], Path]) -> None:
-    for step in range(2):
-        shutil.copytree(recorded("norm") / "step0", Path("two", f"step{step}"))
-    result = pytester.runpytest("--probe-dump=two", f"--probe-against={recorded('norm')}", "--probe-strict")
-    assert result.ret == 1
+    result.stdout.fnmatch_lines(["probe: --probe-strict: 1 dump without a counterpart: *"])
 
 
 EMPTY: dict[str, Any] = {"task": "tensor", "level": "L1", "framework": "pytorch", "dump_data_dir": None, "data": {}}

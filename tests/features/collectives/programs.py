@@ -1,8 +1,10 @@
-"""Programs that train on several ranks, recorded with tensors: `python programs.py KIND RANKS FOLDER DTYPE RANK`."""
+"""Programs that train models on several ranks, one after another, recorded with tensors:
+`python programs.py FOLDER RANK KIND,DTYPE,RANKS ...`."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -39,11 +41,10 @@ def made(kind: str, ranks: int, dtype: torch.dtype) -> nn.Module:
 
 
 def train(kind: str, ranks: int, folder: Path, dtype: str, rank: int) -> None:
-    torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=ranks)
     model = made(kind, ranks, getattr(torch, dtype))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    debugger = PrecisionDebugger(dump_path=folder / "dump", task="tensor", level="mix", model=model)
+    debugger = PrecisionDebugger(dump_path=folder, task="tensor", level="mix", model=model)
     generator = torch.Generator().manual_seed(0 if kind == "tensor" else rank)
     for _ in range(2):
         words = torch.randint(WORDS, (2, LENGTH + 1), generator=generator)
@@ -58,13 +59,16 @@ def train(kind: str, ranks: int, folder: Path, dtype: str, rank: int) -> None:
     dist.destroy_process_group()
 
 
-def record(kind: str, ranks: int, folder: Path, dtype: str = "float32") -> Path:
-    """Train two steps; the folder of the dumps."""
-    folder.mkdir(parents=True, exist_ok=True)
-    forks.in_ranks(ranks, lambda rank: (__file__, kind, ranks, folder, dtype, rank), ROOT)
-    return folder / "dump"
+def record(folder: Path, ranks: int, models: Sequence[str]) -> None:
+    """Train two steps of each "KIND,DTYPE,RANKS": their dumps are in folders of these names."""
+    for model in models:
+        (folder / model).mkdir(parents=True)
+    forks.in_ranks(ranks, lambda rank: (__file__, folder, rank, *models), ROOT)
 
 
 if __name__ == "__main__":
-    kind, ranks, folder, dtype, rank = sys.argv[1:]
-    train(kind, int(ranks), Path(folder), dtype, int(rank))
+    folder, rank, *models = sys.argv[1:]
+    torch.set_num_threads(1)
+    for model in models:
+        kind, dtype, ranks = model.split(",")
+        train(kind, int(ranks), Path(folder, model), dtype, int(rank))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -32,36 +33,31 @@ def all_ways() -> list[list[Any]]:
     return calls
 
 
-@pytest.mark.parametrize("kind", ["auto", "generated"])
-def test_every_collective_is_made_again_without_an_error(pytester: pytest.Pytester, tmp_path: Path, kind: str) -> None:
-    folder = write(tmp_path / "dump", all_ways())
-    out = tmp_path / "out"
-    result = pytester.runpytest_inprocess(
-        f"--probe-dump={folder}", "--probe-ranks=2", f"--probe-inputs={kind}", f"--probe-out={out}"
-    )
-    result.assert_outcomes(passed=17, skipped=3)
-    assert {row["device"] for row in rows(out)} == {"2 ranks of gloo"}
-    result.stdout.fnmatch_lines(["probe: collectives are made again by 2 ranks of gloo"])
-
-
-def test_the_dump_of_one_rank_tells_what_all_do(pytester: pytest.Pytester, tmp_path: Path) -> None:
-    given = inputs()
-    folder = write(tmp_path / "dump", all_reduce(given, [ring(given)] * 4))
+def test_every_collective_is_made_again_without_an_error(pytester: pytest.Pytester) -> None:
+    """The dump of one rank tells what all do; a group is made by the first processes, and a larger one is a skip."""
+    given, five = inputs(), inputs(ranks=5)
+    write(Path("ways"), all_ways())
+    write(Path("one"), all_reduce(given, [ring(given)] * 4))
     for rank in (1, 2, 3):
-        shutil.rmtree(folder / "step0" / f"rank{rank}")
-    pytester.runpytest_inprocess(f"--probe-dump={folder}", "--probe-ranks=4").assert_outcomes(passed=1)
-
-
-def test_a_group_is_made_by_the_first_processes_and_a_larger_one_is_a_skip(
-    pytester: pytest.Pytester, tmp_path: Path
-) -> None:
-    given = inputs()
+        shutil.rmtree(f"one/step0/rank{rank}")
     calls = all_reduce(given, [np.add(given[1], given[3])] * 4)
     calls[0] = calls[2] = []
-    dumps = write(tmp_path / "two", calls, group=[1, 3]), write(tmp_path / "four", all_reduce(given, [ring(given)] * 4))
-    result = pytester.runpytest_inprocess(*(f"--probe-dump={dump}" for dump in dumps), "--probe-ranks=3", "-rs")
-    result.assert_outcomes(passed=2, skipped=6)
-    assert fnmatchcase(said(result), "*its group has 4 ranks, and --probe-ranks=3 starts fewer*")
+    write(Path("two"), calls, group=[1, 3])
+    write(Path("five"), all_reduce(five, [ring(five)] * 5))
+    dumps = [f"--probe-dump={name}" for name in ("ways", "one", "two", "five")]
+    result = pytester.runpytest_inprocess(*dumps, "--probe-ranks=4", "--probe-out=out", "-rs")
+    result.stdout.fnmatch_lines(["probe: collectives are made again by 4 ranks of gloo"])
+    assert fnmatchcase(said(result), "*its group has 5 ranks, and --probe-ranks=4 starts fewer*")
+    assert {row["device"] for row in rows() if row["api"]} == {"4 ranks of gloo"}
+    result.assert_outcomes(passed=20, skipped=10)
+    passed = Counter(row["id"].partition("/")[0] for row in rows() if row["verdict"] == "pass")
+    assert passed == {"ways": 17, "one": 1, "two": 2}
+
+
+def test_they_are_made_again_with_generated_inputs(pytester: pytest.Pytester) -> None:
+    write(Path("dump"), all_ways())
+    result = pytester.runpytest_inprocess("--probe-dump=dump", "--probe-ranks=2", "--probe-inputs=generated")
+    result.assert_outcomes(passed=17, skipped=3)
 
 
 def test_a_backend_that_is_not_built_in_is_a_skip(pytester: pytest.Pytester, tmp_path: Path) -> None:

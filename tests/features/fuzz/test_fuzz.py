@@ -32,16 +32,21 @@ SOFTMAX = ("--probe-api=torch.nn.functional.softmax", "--probe-dtype=float32", "
 
 
 def test_a_dump_has_an_item_an_api(pytester: pytest.Pytester) -> None:
-    """Also where examples cannot be kept, because the cache is a file."""
+    """Also where examples cannot be kept, because the cache is a file. Records that are all broken are a skip."""
     shutil.copytree(ROOT / "cases" / "gpt", pytester.path / "gpt")
     (pytester.path / ".pytest_cache").touch()
-    result = pytester.runpytest("--probe-dump=gpt", "--probe-fuzz=quick", "--probe-api=Functional.*", "-v", "-Wignore")
+    broken = '{"task": "statistics", "level": "L1", "framework": "pytorch", "data": {"Functional.relu.0.forward": '
+    (pytester.path / "broken.json").write_text(broken + '{"input_args": 5, "input_kwargs": {}}}}')
+    args = ("--probe-dump=gpt", "--probe-dump=broken.json", "--probe-fuzz=quick", "--probe-api=Functional.*")
+    result = pytester.runpytest(*args, "-v", "-rs", "-Wignore")
     outcomes = result.parseoutcomes()
     # Whether gelu of an infinity is NaN, which warns, depends on the processor's kernel.
     assert outcomes.get("passed", 0) + outcomes.get("warned", 0) == 7
-    assert outcomes.keys() <= {"passed", "warned"}
+    assert outcomes.keys() <= {"passed", "warned", "skipped"}
+    assert outcomes["skipped"] == 1
+    result.stdout.fnmatch_lines(["*input_args*found*expected*"])
     result.stdout.fnmatch_lines(["*dump.json::Functional.layer_norm.fuzz PASSED*"])
-    result.stdout.fnmatch_lines(["7 cases, [67] pass*"])
+    result.stdout.fnmatch_lines(["8 cases, [67] pass*"])
     result.stdout.fnmatch_lines(
         ["probe: a drawn call that ends the process, or hangs, ends this run; with -n or --probe-isolate *"]
     )
@@ -125,16 +130,6 @@ def test_hypothesis_may_be_missing(pytester: pytest.Pytester, monkeypatch: pytes
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "hypothesis" else find(name))
     said = refusal(pytester, "--probe-fuzz=5", "--probe-api=Torch.exp")
     said.fnmatch_lines(["*pip install 'pytest-probe[[]fuzz[]]'*"])
-
-
-def test_records_that_are_all_broken_are_a_skip(pytester: pytest.Pytester) -> None:
-    pytester.path.joinpath("dump.json").write_text(
-        '{"task": "statistics", "level": "L1", "framework": "pytorch", "data": '
-        '{"Functional.relu.0.forward": {"input_args": 5, "input_kwargs": {}}}}'
-    )
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-fuzz=5", "-rs")
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["*input_args*found*expected*"])
 
 
 @settings(max_examples=20, deadline=None)

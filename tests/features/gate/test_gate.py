@@ -382,25 +382,6 @@ ODD = {
 }
 
 
-def test_outputs_without_one_right_number(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump(data=ODD)
-    args = (BASELINE, "--probe-dtype=recorded,bfloat16")
-    assert run(pytester, *args, UPDATE).ret == 0
-    found = {name: case.get("outputs", []) for name, case in lines().items()}
-    assert found["Functional.dropout.0.forward"] == [["output.0", None, None, None, None, None, None, 81, None]]
-    assert found["Torch.load.0.forward"] == []
-    assert found["Torch.argmax.0.forward"][0][1:6] == [None] * 5
-    assert len(found["Torch.argmax.0.forward"][0][6]) == 8
-    assert [output[1] for output in found["Torch.linalg.qr.0.forward"]] == [None, None]
-    assert found["Torch.relu.0.forward"][0][7:] == [0, 0]
-    # NaN on both sides is right.
-    assert found["Torch.sqrt.0.forward"][0][1] > 0
-    assert "Torch.sqrt.0.forward[bfloat16]" in found
-    result = run(pytester, *args)
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(["gate: * as before (base.jsonl)"])
-
-
 TEST = """
     import torch
     from conftest import worse
@@ -411,13 +392,33 @@ TEST = """
 
 
 @pytest.mark.usefixtures("baseline")
-def test_checks_of_tests_are_compared(pytester: pytest.Pytester) -> None:
-    for error, outcome in ((0, {"passed": 1}), (1, {"failed": 1})):
-        pytester.makepyfile(test_mine=TEST.replace("ERROR", f"lambda x: worse(x, {error})"))
-        result = pytester.runpytest("test_mine.py", "--probe-baseline=mine.jsonl", *[UPDATE] * (not error))
-        result.assert_outcomes(**outcome)
+def test_checks_of_tests_are_compared_and_outputs_without_one_right_number_are_not(
+    pytester: pytest.Pytester, make_dump: DumpMaker
+) -> None:
+    make_dump(data=ODD)
+    pytester.makepyfile(test_mine=TEST.replace("ERROR", "lambda x: worse(x, 0)"))
+    args = ("test_mine.py", "--probe-baseline=mine.jsonl", "--probe-dtype=recorded,bfloat16")
+    assert run(pytester, *args, UPDATE).ret == 0
+    found = {name: case.get("outputs", []) for name, case in lines("mine.jsonl").items()}
+    assert found["Functional.dropout.0.forward"] == [["output.0", None, None, None, None, None, None, 81, None]]
+    assert found["Torch.load.0.forward"] == []
+    assert found["Torch.argmax.0.forward"][0][1:6] == [None] * 5
+    assert len(found["Torch.argmax.0.forward"][0][6]) == 8
+    assert [output[1] for output in found["Torch.linalg.qr.0.forward"]] == [None, None]
+    assert found["Torch.relu.0.forward"][0][7:] == [0, 0]
+    # NaN on both sides is right.
+    assert found["Torch.sqrt.0.forward"][0][1] > 0
+    assert "Torch.sqrt.0.forward[bfloat16]" in found
+    pytester.makepyfile(test_mine=TEST.replace("ERROR", "lambda x: worse(x, 1)"))
+    result = run(pytester, *args)
+    assert result.parseoutcomes()["failed"] == 1
     result.stdout.fnmatch_lines(
-        ["*lambda*.0.forward*: pass, worse than the baseline", "*relative RMSE*worse", "*worse: * times the*"]
+        [
+            "*lambda*.0.forward*: pass, worse than the baseline",
+            "*relative RMSE*worse",
+            "*worse: * times the*",
+            "gate: 1 worse, * as before (mine.jsonl)",
+        ]
     )
 
 

@@ -73,21 +73,6 @@ def test_a_file_that_is_no_history_is_a_usage_error(pytester: pytest.Pytester, m
     said.fnmatch_lines(["--probe-history: *it is of schema 9, this version knows 1: upgrade *"])
 
 
-def test_a_history_that_fails_at_the_end_fails_the_run(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump()
-    pytester.makeconftest(
-        """
-        import pathlib
-
-        def pytest_collection_finish():
-            pathlib.Path("h.db").write_text("taken by another program " * 100)
-        """
-    )
-    result = run(pytester)
-    assert result.ret == 1
-    result.stdout.fnmatch_lines(["probe: the run was not appended to */h.db: file is not a database"])
-
-
 @pytest.fixture
 def history(pytester: pytest.Pytester) -> str:
     """Five runs, in which linear got worse step by step, and one case became an error."""

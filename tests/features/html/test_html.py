@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib.util
 import json
 import os
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 from msgspec import structs, to_builtins
 
-import pytest_probe.features.html.page
 from pytest_probe.cli import main
 from pytest_probe.reports.selected import SelectedItem, selected_in, write_items
 from tests.acceptance.conftest import NAMES, PLANTED, DumpMaker, written
@@ -174,20 +172,6 @@ def test_a_page_without_jinja2_is_a_usage_error(
     said = refusal(pytester, "--probe-dump=dump.json", HTML)
     said.fnmatch_lines(["--probe-html: *pip install 'pytest-probe[[]report[]]'*"])
     assert not PAGE.exists()
-
-
-def test_a_disk_that_is_full_at_the_end_fails_the_run(
-    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(self: Any, path: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    make_dump()
-    monkeypatch.setattr(pytest_probe.features.html.page.Page, "write", full)
-    result = run(pytester, HTML)
-    assert result.ret == 1
-    result.stdout.fnmatch_lines(["probe: the page */page.html cannot be written (No space left on device)"])
-    assert sum("cannot be written" in line for line in result.outlines) == 1
 
 
 @pytest.mark.parametrize(

@@ -60,32 +60,6 @@ def test_markdown_lists_the_failed_cases(planted_run: Ran) -> None:
     ]
 
 
-def test_a_summary_that_cannot_be_written_fails_the_run(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump(data=DATA)
-    pytester.makeconftest(
-        """
-        import os
-
-        def pytest_runtest_logfinish():
-            os.makedirs("out/summary.md/full", exist_ok=True)
-        """
-    )
-    result = run(pytester, "--probe-out=out")
-    assert result.ret == 1
-    result.stdout.fnmatch_lines(["probe: the summary summary.md cannot be written (*)"])
-
-
-def test_a_page_that_github_cannot_show_ends_in_no_traceback(
-    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_dump(data=DATA)
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "none/page.md")
-    result = run(pytester)
-    result.assert_outcomes(passed=3)
-    result.stdout.fnmatch_lines(["probe: the summary for none/page.md cannot be written (No such file or directory)"])
-
-
 def test_other_reports_have_the_gate(
     pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,13 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
     found.end()
 
 
+@pytest.fixture(scope="module")
+def recorded(program: Ends) -> list[dict[str, Any]]:
+    """What a run finds in what it recorded."""
+    said(program.checker("recorded", "--probe-dump=dump", "--probe-device=recorded"))
+    return program.results("recorded")
+
+
 @pytest.fixture
 def sent(program: Ends, ends: Ends) -> Ends:
     """A folder with what the program sent."""
@@ -96,13 +103,12 @@ def sent(program: Ends, ends: Ends) -> Ends:
     return ends
 
 
-def test_verdicts_are_those_of_a_dump(program: Ends, sent: Ends) -> None:
-    said(program.checker("recorded", "--probe-dump=dump", "--probe-device=recorded"))
+def test_verdicts_are_those_of_a_dump(recorded: list[dict[str, Any]], sent: Ends) -> None:
     checker = sent.checker("online", f"--probe-listen={sent.address}", "--junit-xml=online.xml")
     text = said(checker)
     assert checker.returncode == 1, text
     assert "3 failed, 48 passed" in text
-    assert by_case(sent.results("online")) == by_case(program.results("recorded"))
+    assert by_case(sent.results("online")) == by_case(recorded)
     assert wrong(sent, "online") == {"Functional.gelu.0.forward"}
     assert {line["id"].partition("::")[0] for line in sent.results("online")} == {f"rank0/step{n}" for n in range(3)}
     assert "rank 0: 3 steps, 0 to 2" in text
@@ -113,15 +119,15 @@ def test_verdicts_are_those_of_a_dump(program: Ends, sent: Ends) -> None:
     assert "1 failed" in said(sent.start("-m", "pytest", *shlex.split(command)))
 
 
+@pytest.mark.usefixtures("recorded")
 def test_a_device_beside_is_the_benchmark(program: Ends, sent: Ends) -> None:
     text = said(sent.checker("online", f"--probe-listen={sent.address}", "--probe-device=cpu"))
     assert "compared with " in text
     assert "3 failed, 48 passed" in text
     assert [line["verdict"] for line in sent.results("online/benchmark")] == ["pass"] * 51
 
-    for device in ("recorded", "cpu"):
-        said(program.checker(f"on_{device}", "--probe-dump=dump", f"--probe-device={device}"))
-    sides = [str(program.folder / f"on_{device}") for device in ("recorded", "cpu")]
+    said(program.checker("cpu", "--probe-dump=dump", "--probe-device=cpu"))
+    sides = [str(program.folder / device) for device in ("recorded", "cpu")]
     assert main(["compare", *sides, "-o", str(program.folder / "compared")]) == 1
     folders = sent.folder / "online", program.folder / "compared"
     online, offline = (rows(folder, "api_precision_compare_details") for folder in folders)
@@ -223,9 +229,3 @@ def test_what_does_not_go_with_it(pytester: pytest.Pytester, options: list[str],
     pytester.makefile(".json", dump='{"task": "statistics", "level": "L1", "data": {}}')
     folder = (pytester.path / "shared").as_uri()
     refusal(pytester, *(option.format(folder=folder) for option in options)).fnmatch_lines([f"*{words}*"])
-
-
-def test_workers_do_not_go_with_it(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest("--probe-listen=file:///nowhere", "-n1")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*leave -n out*"])

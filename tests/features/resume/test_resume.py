@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import NAMES, SHOWN, DumpMaker, written
+from tests.acceptance.conftest import NAMES, SHOWN, DumpMaker
 from tests.support.other_plugins import Ran
-from tests.support.running import ran, refusal, rows, timeless
+from tests.support.running import refusal, rows, timeless
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -26,24 +25,17 @@ KILLER = """
             marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 """
-RUN = ("--probe-dump=dump.json", "--probe-device=cpu")
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a dump, and in undisturbed/ the results of a run of it."""
-    folder = tmp_path_factory.mktemp("whole")
-    written(folder / "dump.json")
-    assert ran(folder, *RUN, "--probe-out=undisturbed").result.ret == 0
-    return folder
+RUN = ("--probe-dump=dump.json", "--probe-device=cpu", "--probe-seed=3")
 
 
 @pytest.fixture
-def undisturbed(pytester: pytest.Pytester, whole: Path) -> dict[str, Any]:
-    """What that run found; the test has its own copy, in which a reason names the test's folder."""
-    shutil.copytree(whole, pytester.path, dirs_exist_ok=True)
+def undisturbed(pytester: pytest.Pytester, healthy_run: Ran) -> dict[str, Any]:
+    """What that run found; the test has its own copy in undisturbed/, in which a reason names the test's folder."""
+    for name in ("dump.json", "stack.json"):
+        shutil.copy(healthy_run.folder / name, pytester.path)
+    shutil.copytree(healthy_run.folder / "out", pytester.path / "undisturbed")
     results = pytester.path / "undisturbed/results.jsonl"
-    results.write_text(results.read_text().replace(str(whole), str(pytester.path)))
+    results.write_text(results.read_text().replace(str(healthy_run.folder), str(pytester.path)))
     return timeless("undisturbed")
 
 

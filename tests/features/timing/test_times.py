@@ -91,13 +91,6 @@ def test_time_alone_makes_no_reference(
     assert [row["Acc_status"] for row in rows(Path("out"), "prof_summary")] == ["N/A"] * 4
 
 
-def test_without_the_mode_nothing_is_measured(pytester: pytest.Pytester) -> None:
-    pytester.makeini("[pytest]\nprobe_time_limit = 1.15\nprobe_time_budget = 0.05\n")
-    run(pytester, "--probe-out=out", mode="acc").assert_outcomes(passed=4)
-    assert "time" not in by_case()["Torch.exp.0.forward"]
-    assert not list(Path("out").glob("prof*"))
-
-
 def test_a_slower_operator_is_found_beside_verdicts(pytester: pytest.Pytester, machine: Machine) -> None:
     """Of times alone, beside a baseline: below."""
     run(pytester, "--probe-out=base", "--probe-device=sim", mode="acc,time").assert_outcomes(passed=4)
@@ -186,21 +179,20 @@ TWICE = """
     def pytest_probe_register(registry):
         registry.calls["Torch.exp"] = exp
 """
+CHECK = """
+    import torch
+
+    def test_sin(probe):
+        probe.check(torch.sin, reference=torch.sin, inputs=[probe.tensor((8, 16), "float32")])
+"""
 
 
-def test_a_call_that_raises_when_it_is_made_again(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest(TWICE)
-    run(pytester, "--probe-out=out", "--probe-direction=forward")
-    found = by_case()["Torch.exp.0.forward"]
-    raised = "cpu raised when the call was made again: RuntimeError: output with shape [2] doesn't match"
-    assert (found["verdict"], found["time"]) == ("skip", {"reason": raised})
-    assert (found["reason"], found["kind"]) == (raised, "not measured")
-    assert by_case()["Torch.sin.0.forward"]["time"]["median_us"] == 900.0
-
-
-def test_in_place_calls_are_timed_on_fresh_copies(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_each_call_is_measured_for_itself(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    """One that raises when it is made again is a skip; in-place calls have fresh copies; checks of tests count too."""
     seen: list[torch.Tensor] = []
-    make_dump(data={"Tensor.exp_.0.forward": forward(X, output=X)})
+    make_dump(data={**DATA, "Tensor.exp_.0.forward": forward(X, output=X)})
+    pytester.makeconftest(TWICE)
+    pytester.makepyfile(test_mine=CHECK)
     right = torch.Tensor.exp_
 
     def exp_(x: torch.Tensor) -> torch.Tensor:
@@ -209,24 +201,16 @@ def test_in_place_calls_are_timed_on_fresh_copies(pytester: pytest.Pytester, mak
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.Tensor, "exp_", exp_)
-        run(pytester, "--probe-time-budget=0.021").assert_outcomes(passed=1)
+        run(pytester, "test_mine.py", "--probe-out=out", "--probe-time-budget=0.021").assert_outcomes(
+            passed=4, skipped=1
+        )
     assert len(seen) > 20
     assert all(torch.equal(x, seen[0]) for x in seen)
-
-
-def test_checks_of_tests_are_timed_too(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        """
-        import torch
-
-        def test_gelu(probe):
-            x = probe.tensor((8, 16), "float32")
-            probe.check(torch.exp, reference=torch.exp, inputs=[x])
-        """
-    )
-    pytester.runpytest("--probe-mode=acc,time", "--probe-out=out", "test_checks_of_tests_are_timed_too.py")
-    (found,) = by_case().values()
-    assert found["time"]["median_us"] == 900.0
+    found = {row["api"]: row for row in by_case().values()}
+    raised = "cpu raised when the call was made again: RuntimeError: output with shape [2] doesn't match"
+    assert (found["Torch.exp"]["verdict"], found["Torch.exp"]["time"]) == ("skip", {"reason": raised})
+    assert (found["Torch.exp"]["reason"], found["Torch.exp"]["kind"]) == (raised, "not measured")
+    assert found["Torch.sin"]["time"]["median_us"] == found["sin"]["time"]["median_us"] == 900.0
 
 
 # Baselines
@@ -284,8 +268,13 @@ def test_repeats_measure_the_spread_at_once(pytester: pytest.Pytester) -> None:
 # What cannot be used
 
 
-def test_results_without_times_are_refused(pytester: pytest.Pytester) -> None:
-    run(pytester, "--probe-out=judged", "--probe-baseline=judged.jsonl", "--probe-baseline-update", mode="acc")
+def test_without_the_mode_nothing_is_measured_and_such_results_are_refused(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nprobe_time_limit = 1.15\nprobe_time_budget = 0.05\n")
+    judged = ("--probe-out=judged", "--probe-baseline=judged.jsonl", "--probe-baseline-update")
+    run(pytester, *judged, mode="acc").assert_outcomes(passed=4)
+    assert "time" not in by_case("judged")["Torch.exp.0.forward"]
+    assert not list(Path("judged").glob("prof*"))
+    Path("tox.ini").unlink()
     for args, words in {
         ("--probe-time-limit=1.15", "--probe-benchmark=judged"): "*--probe-time-limit: '1.15' * no times are measured: "
         "add --probe-mode=acc,time*",
@@ -298,17 +287,15 @@ def test_results_without_times_are_refused(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "words"),
+    ("devices", "words"),
     [
-        (["--tx=3*popen", "--dist=load"], "*-n: 3 cannot be used; times are measured by one worker a device, *"),
-        (["-n", "3", "--probe-device=sim:0,sim:1"], "*-n: 3 cannot be used; * there are 2 devices; give -n 2*"),
+        ("cpu", "*-n: 3 cannot be used; times are measured by one worker a device, *"),
+        ("sim:0,sim:1", "*-n: 3 cannot be used; * there are 2 devices; give -n 2*"),
     ],
-    ids=" ".join,
 )
-def test_several_workers_of_a_device_are_refused(pytester: pytest.Pytester, args: list[str], words: str) -> None:
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-mode=time", *args)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([words])
+def test_several_workers_of_a_device_are_refused(pytester: pytest.Pytester, devices: str, words: str) -> None:
+    args = ("--probe-dump=dump.json", "--probe-mode=time", f"--probe-device={devices}")
+    refusal(pytester, *args, "--tx=3*popen", "--dist=load").fnmatch_lines([words])
 
 
 def test_memory_alone_may_have_workers(pytester: pytest.Pytester) -> None:
