@@ -205,8 +205,8 @@ class PerturbedRuns:
 
     @functools.cached_property
     def _kernels(self) -> tuple[Kernel, ...]:
-        """Those of a call on 16-bit tensors, where some compute in float32: rms_norm casts what it takes. Only that
-        they do counts, not what they give, since a fault must not excuse itself."""
+        """Those of a call on 16-bit tensors, of which some may compute in float32: rms_norm casts what it takes. Only
+        that they do counts, not what they give, since a fault must not excuse itself."""
         if float_format(self._how.narrow).precision >= 24 or self._reference.narrow or self._wide():
             return ()
         reference = self._reference
@@ -216,9 +216,9 @@ class PerturbedRuns:
                 lambda: ("kernels", self._how.direction, self._incoming, reference.state),
                 lambda: reference.framework.kernels(self._run_on_cpu),
                 lambda made: CachedResult({}, made),
-                lambda kept: tuple((name, single) for name, single in kept.other),
+                lambda kept: tuple((name, single, narrow) for name, single, narrow in kept.other),
             )
-        return found if any(single for _, single in found) else ()
+        return found
 
     def _run_on_cpu(self) -> None:
         reference, framework = self._reference, self._reference.framework

@@ -210,8 +210,8 @@ RECORDED = "recorded"
 # belongs to the call (default dtype, default device, autocast), which its record tells; or all of it. Gradients are on
 # where a run is asked for them, in each.
 State: TypeAlias = Literal["fixed", "recorded", "users"]
-# Its name, and whether it computes in float32 what is 16 bit.
-Kernel: TypeAlias = tuple[str, bool]
+# Its name, whether it computes in float32 what is 16 bit, and whether all numbers that it takes are of 16 bit.
+Kernel: TypeAlias = tuple[str, bool, bool]
 
 
 # What kernels of an accelerator a call is made of: each rounds once; attention's as well, which is not fused; or the
@@ -227,11 +227,11 @@ class Steps(Struct, frozen=True):
     the call runs in its own dtypes, as under an autocast inside it, each kernel's results being float64's, rounded
     once; elsewhere: its kernels are an accelerator's, and which, seed their order of factors and of atomic additions,
     atomic: with such sums by an index; products: of 16-bit operands, also where the CPU has those in float32. kernels
-    run in the call's own dtypes; what they compute in float32 is not rounded to dtype. by_chance: a value between two
-    numbers of dtype becomes either neighbour. computed: what is rounded was computed in float32, and is off by what
-    seed draws. overflows: fine steps may lead beyond the dtype's range. order: sums are added in float32
-    in that order, and functions are rounded correctly. places: only results of these numbers are rounded, counted from
-    0 as the call makes them; None: all."""
+    run in the call's own dtypes; what they compute in float32 is not rounded to dtype, but when one that takes 16 bit
+    alone takes it. by_chance: a value between two numbers of dtype becomes either neighbour. computed: what is rounded
+    was computed in float32, and is off by what seed draws. overflows: fine steps may lead beyond the dtype's range.
+    order: sums are added in float32 in that order, and functions are rounded correctly. places: only results of these
+    numbers are rounded, counted from 0 as the call makes them; None: all."""
 
     dtype: str
     fine: bool

@@ -270,14 +270,18 @@ class _Calls(TorchFunctionMode):
 
 
 def kernels(run: Callable[[], object]) -> tuple[Kernel, ...]:
-    """The kernels of a call in their order, and of each whether all that it gives is float32."""
+    """The kernels of a call in their order, and of each whether all that it gives is float32, and whether all floating
+    tensors that it takes are of 16 bit."""
     found: list[Kernel] = []
+
+    def dtypes(tree: Any) -> set[torch.dtype]:
+        return {leaf.dtype for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)}
 
     def seen(func: Any, args: Any, kwargs: Any) -> Any:
         result = func(*args, **kwargs)
         if computes(func, args):
-            dtypes = {leaf.dtype for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)}
-            found.append((str(func), dtypes == {torch.float32}))
+            taken = {dtype for dtype in dtypes(args) if dtype.is_floating_point}
+            found.append((str(func), dtypes(result) == {torch.float32}, taken <= {torch.bfloat16, torch.float16}))
         return result
 
     with KernelsBy(seen):

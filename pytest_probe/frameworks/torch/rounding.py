@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._pytree import tree_map_only
 
 from pytest_probe.frameworks.torch import attention
 from pytest_probe.frameworks.torch.decompositions import kernel, steps_of
@@ -221,11 +222,14 @@ class StepsMode(SplittingMode):
         self.pending: dict[int, list[tuple[torch.Tensor, bool]]] = {}  # of a storage: what was written, by a library?
         # A freed storage's address would be taken for another tensor's. Its numbers need not stay for that.
         self.known: list[StorageWeakRef] = []
+        self.wider: set[int] = set()  # storages of what the call may have in float32
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         # Does the kernel compute in float32 where the call runs in its own dtypes? The two runs go side by side.
-        single = not self.split and computes(func, args) and next(self.kernels, None) == (str(func), True)
+        single = narrow = False
+        if not self.split and computes(func, args) and (beside := next(self.kernels, None)) and beside[0] == str(func):
+            _, single, narrow = beside
         if self.fine and not single and func not in self.split and func not in self.sums:
             steps = self.made_of_sums.get(func) or steps_of(func, args, kwargs)
             result = NotImplemented if steps is None else self.composed(steps, func, args, kwargs)
@@ -238,6 +242,8 @@ class StepsMode(SplittingMode):
                 for tensor, inexact in self.pending.pop(key):
                     self._round(tensor, inexact)
         moved = (flag for key in inputs for _, flag in self.pending.get(key, ()))
+        if narrow and not func._schema.is_mutable:
+            args = tree_map_only(torch.Tensor, self._cast, args)
         # What only moves a library's result moves its error as well.
         of_library = self.fine and (func.overloadpacket.__name__ in self.library or any(moved))
         if func in _CAST_COUNTS and not single and any(tensor.is_floating_point() for tensor in tensors_of(args)):
@@ -250,7 +256,11 @@ class StepsMode(SplittingMode):
         result = NotImplemented if single or stands_in is None else stands_in(*args, **kwargs)
         if result is NotImplemented:
             result = kernel(func)(*args, **kwargs)
-        # Numbers that were there before are rounded already, or are float32 in the call itself.
+        # Numbers that were there before are rounded already, or are float32 in the call itself, moved or not.
+        if only_moves(func):
+            single = not inputs.isdisjoint(self.wider)
+        if single or func is _ATEN.lift_fresh.default:
+            self.wider.update(map(storage, tensors_of(result)))
         if single or self._is_choice(func, args, kwargs):
             self._know(result)
             return result
@@ -263,6 +273,11 @@ class StepsMode(SplittingMode):
                     self.pending.setdefault(storage(tensor), []).append((tensor, of_library))
                 self._know(tensor)
         return result
+
+    def _cast(self, tensor: torch.Tensor) -> torch.Tensor:
+        """As a kernel that takes 16 bit alone takes it. What was float32 before may be needed as it is, too."""
+        casts = tensor.dtype is torch.float64 and storage(tensor) in self.wider
+        return self._narrowed(tensor).to(tensor.dtype) if casts else tensor
 
     def _know(self, result: Any) -> None:
         weak: Callable[..., StorageWeakRef] = StorageWeakRef  # without annotations of its own

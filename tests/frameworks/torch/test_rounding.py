@@ -53,12 +53,29 @@ def beside(kernels: list[Kernel], function: Function) -> torch.Tensor:
 
 
 def test_what_the_call_computes_in_float32_is_not_rounded() -> None:
-    found = beside([("aten.exp.default", True), ("aten.mul.Tensor", False)], lambda x: torch.sin(torch.exp(x) * x))
+    found = beside(
+        [("aten.exp.default", True, True), ("aten.mul.Tensor", False, False)], lambda x: torch.sin(torch.exp(x) * x)
+    )
     assert same(found, torch.sin(rounded(torch.exp(X) * X)))
 
 
+def test_what_a_kernel_of_16_bit_takes_was_cast() -> None:
+    """And remains float32 for the next one that computes in it."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        made, constants = torch.exp(x), torch.tensor([0.1, 0.7, 0.9], dtype=torch.float64)[: x.shape[0]]
+        return torch.stack([x * made, x * constants, made * made])
+
+    narrow, wide = ("aten.mul.Tensor", False, True), ("aten.mul.Tensor", True, False)
+    x, constants = X[:3], torch.tensor([0.1, 0.7, 0.9], dtype=torch.float64)
+    with StepsMode(torch.bfloat16, fine=False, kernels=[("aten.exp.default", True, False), narrow, narrow, wide]):
+        found = function(x)
+    made = torch.exp(x)
+    assert same(found, torch.stack([x * rounded(made), x * rounded(constants), made * made]))
+
+
 def test_kernels_that_do_not_run_side_by_side_are_rounded() -> None:
-    found = beside([("aten.exp2.default", True), ("aten.exp.default", True)], lambda x: torch.exp(x) * x)
+    found = beside([("aten.exp2.default", True, True), ("aten.exp.default", True, True)], lambda x: torch.exp(x) * x)
     assert same(found, rounded(torch.exp(X)) * X)
 
 

@@ -58,3 +58,24 @@ def test_the_same_by_its_older_names() -> None:
 
         found = [outcomes(function, right, (X,), how, api=api)[0] for function in (right, late)]
         assert found == ["pass", "error"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("mode", "size"), [("bilinear", (13, 17)), ("bicubic", (13, 17)), ("area", (5, 4))])
+def test_a_function_that_sets_another_mode_by_itself_is_no_nearest_one(
+    mode: str, size: tuple[int, int], dtype: torch.dtype
+) -> None:
+    def resized(x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x, size=size, mode=mode)
+
+    def fused(x: torch.Tensor) -> torch.Tensor:
+        return resized(x.float() * 3).div(3).to(x.dtype)
+
+    def late(x: torch.Tensor) -> torch.Tensor:
+        return fused(x).roll(1, -1)
+
+    args = [X.to(dtype)]
+    assert [outcomes(each, resized, args, api="Functional.interpolate")[0] for each in (fused, late)] == [
+        "pass",
+        "error",
+    ]
