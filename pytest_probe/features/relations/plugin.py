@@ -26,7 +26,7 @@ class AskRelations(Feature):
     def header(self) -> Iterable[str]:
         asked = self.probe.settings.relations
         yield f"probe: relations {', '.join(asked)}"
-        if "guard" in asked and self.probe.at_risk is None:
+        if "guard" in asked and not getattr(self.probe.config.option, "tx", None):
             yield "probe: guard looks for reads beyond a page only where the process may die: add --probe-isolate or -n"
 
     def judge_drawn_call(self, found: CaseOutcome) -> CaseOutcome:

@@ -103,6 +103,7 @@ def test_a_read_beyond_the_page_is_a_death_that_names_the_argument(pytester: pyt
     result.stdout.fnmatch_lines(
         ["*the process died by SIGSEGV while the device ran it: guard: input.0 at the end of a page*"]
     )
+    result.stdout.no_fnmatch_line("probe: guard looks for*")
 
 
 def test_the_gate_holds_what_held(pytester: pytest.Pytester) -> None:
