@@ -227,7 +227,7 @@ CLAUSES = (
     ),
     Clause(
         "equal values move together", "gradient of l1_loss is 1 where both arguments are equal",
-        OneSided.apply, F.l1_loss, lambda: [normal(200).round(decimals=1), normal(200, seed=1).round(decimals=1)],
+        OneSided.apply, F.l1_loss, lambda: [(normal(200, seed=seed) + 8).round(decimals=1) for seed in (0, 1)],
         ((comparisons, "Perturbation", apart),), "error", "pass", api="Functional.l1_loss", backward=True,
     ),
     Clause(
