@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,14 @@ from pytest_probe.frameworks.python import calls
 
 
 @pytest.fixture(autouse=True)
-def every_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that take no time, too."""
+def every_case(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Those that take no time, too. No garbage of earlier tests is collected meanwhile: where code of others runs while
+    a reference is computed, nothing is kept."""
     monkeypatch.setattr(cache, "_MIN_SECONDS_TO_CACHE", 0.0)
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture
