@@ -222,11 +222,7 @@ def noting(function: Callable[..., Any], noted: list[Choice]) -> Callable[..., A
             noted.append(Choice(to_array(args[0]).copy(), dim, to_array(indices).copy()))
         return result
 
-    def called(*args: Any, **kwargs: Any) -> Any:
-        with KernelsBy(seen):
-            return function(*args, **kwargs)
-
-    return called
+    return _with_kernels_by(seen, function)
 
 
 def choosing_otherwise(function: Callable[..., Any], seed: int) -> Callable[..., Any]:
@@ -243,6 +239,12 @@ def choosing_otherwise(function: Callable[..., Any], seed: int) -> Callable[...,
         order = torch.randperm(size, generator=generator) if seed else torch.arange(size).flip(0)
         result = func(values.index_select(dim or 0, order).reshape(args[0].shape), *args[1:], **kwargs)
         return (result[0], order[result[1]]) if isinstance(result, (tuple, list)) else order[result]
+
+    return _with_kernels_by(seen, function)
+
+
+def _with_kernels_by(seen: Callable[[Any, Any, Any], Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, whose kernels `seen` makes."""
 
     def called(*args: Any, **kwargs: Any) -> Any:
         with KernelsBy(seen):

@@ -228,8 +228,8 @@ class StepsMode(SplittingMode):
         kwargs = kwargs or {}
         # Does the kernel compute in float32 where the call runs in its own dtypes? The two runs go side by side.
         single = narrow = False
-        if not self.split and computes(func, args) and (beside := next(self.kernels, None)) and beside[0] == str(func):
-            _, single, narrow = beside
+        if not self.split and computes(func, args) and (known := next(self.kernels, None)) and known[0] == str(func):
+            _, single, narrow = known
         if self.fine and not single and func not in self.split and func not in self.sums:
             steps = self.made_of_sums.get(func) or steps_of(func, args, kwargs)
             result = NotImplemented if steps is None else self.composed(steps, func, args, kwargs)

@@ -99,8 +99,8 @@ class Discrete:
         return np.ones(comparison.expected.shape, dtype=bool)
 
     def doubtful(self, comparison: Comparison) -> AnyArray:
-        """Which elements only a step that is not exact leads to. None of counts: which bin an element at an edge is in
-        is a matter of rounding that the API hides."""
+        """Which elements are right only if a step inside is not exact. None of counts: rounding that the API hides
+        decides in which bin an element at an edge is."""
         if "counts" in comparison.classes:
             return np.zeros(comparison.expected.shape, dtype=bool)
         return _across(comparison)
