@@ -146,22 +146,24 @@ def direction(
         usual = max(abs(float((sample * weights).mean())) for sample in samples)
         if abs(mean) <= mean_of * usual:
             continue
-        error = max(_standard_error(item * weights) for item in (errors, *samples))
+        error = _standard_error([item * weights for item in (errors, *samples)])
         if abs(mean) > mean_of * usual + SIGMAS * error:
             return f"{word} on average by {abs(mean):.3g} {unit}, {abs(mean) / max(error, 1e-300):.3g} standard errors"
     return ""
 
 
-def _standard_error(errors: AnyArray) -> float:
-    """The standard error of the mean, where elements of a group may share a rounding: the largest by any grouping. The
-    means of few groups may scatter too little by chance, so few groups count for more."""
-    found = float(errors.std() / errors.size**0.5)
-    for _, groups in partitions(errors.shape):
+def _standard_error(several: Sequence[AnyArray]) -> float:
+    """The largest standard error of a mean of several arrays of errors, where elements of a group may share a rounding:
+    the largest by any grouping. The means of few groups may scatter too little by chance, so few groups count for
+    more."""
+    found = max(float(errors.std() / errors.size**0.5) for errors in several)
+    for _, groups in partitions(several[0].shape):
         counts = np.bincount(groups)
         if counts.size >= FEW_GROUPS:
-            means = np.bincount(groups, weights=errors.ravel()) / np.maximum(counts, 1)
-            spread = float(means[counts > 0].std(ddof=1))
-            found = max(found, float(spread / counts.size**0.5 * (1 + FEW_GROUPS / counts.size)))
+            more = (1 + FEW_GROUPS / counts.size) / counts.size**0.5
+            for errors in several:
+                means = np.bincount(groups, weights=errors.ravel()) / np.maximum(counts, 1)
+                found = max(found, more * float(means[counts > 0].std(ddof=1)))
     return found
 
 

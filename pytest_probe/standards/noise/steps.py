@@ -177,7 +177,7 @@ def unlike_composed_steps(
 
         samples = samples_of(DRAWN)
         if any(_rounds_inside(comparison, sample) for sample in samples):
-            why_not = _unlike(comparison, stage, samples) or _too_far(comparison, samples_of)
+            why_not = _unlike(comparison, stage, samples, samples_of)
             if not why_not and how in ("stepwise", "cast"):
                 why_not = _unlike_runs(comparison, samples, PRODUCTS if how == "stepwise" else 1)
             if not why_not:
@@ -237,11 +237,19 @@ def _unlike_reference(
         first, moved = (_rounded(comparison, runs) for runs in (exact, runs_moved(count)))
         return [*first, *_all_drawn(comparison, moved)]
 
-    return _unlike(comparison, stage, samples_of(DRAWN), size_rms) or _too_far(comparison, samples_of)
+    return _unlike(comparison, stage, samples_of(DRAWN), samples_of, size_rms)
 
 
-def _unlike(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray], size_rms: float = SIZE_RMS) -> str:
-    wide, expected = widen(comparison.actual), comparison.expected
+def _unlike(
+    comparison: Comparison,
+    stage: Stage,
+    samples: Sequence[AnyArray],
+    samples_of: Callable[[int], list[AnyArray]],
+    size_rms: float = SIZE_RMS,
+) -> str:
+    """Why the output is unlike samples that round as a device may; "" where it is like them. Where an element is
+    farther off than they lead it, more of samples_of show how far each element scatters."""
+    wide, expected, unit = widen(comparison.actual), comparison.expected, _ulps(comparison)
     usable = np.isfinite(expected)
     if not (usable | _right_at_poles(comparison, stage, samples)).all():
         return "another value where the reference has an infinity or NaN"
@@ -251,27 +259,20 @@ def _unlike(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray], s
         return "not finite where the reference is"
     usable &= ~lost
     errors = [_error(comparison, run, usable) for run in (wide, *samples)]
-    own, *theirs = scaled(errors[0], errors[1:], expected, _ulps(comparison))
+    own, *theirs = scaled(errors[0], errors[1:], expected, unit)
     ulps = [_in_ulps(comparison, error) for error in errors]
-    return (
+    why_not = (
         unlike_rounding(own, theirs, expected, size_rms)
         or direction(ulps[0], ulps[1:], expected, unit="ulps")
         or too_few_rounded(comparison, samples)
     )
-
-
-def _too_far(comparison: Comparison, samples_of: Callable[[int], list[AnyArray]]) -> str:
-    """Why an element is farther off than runs lead it; "" where none is. Where few runs leave one that is, many show
-    how far each element scatters."""
-    wide, expected, ulps = widen(comparison.actual), comparison.expected, _ulps(comparison)
-    usable = np.isfinite(expected) & np.isfinite(wide)
-
-    def found(count: int, room: float) -> str:
-        error, *samples = (_error(comparison, run, usable) for run in (wide, *samples_of(count)))
-        own, *theirs = scaled(error, samples, expected, ulps)
-        return too_far(own, theirs, np.abs(error) > ulps, room)
-
-    return found(DRAWN, 1.0) and found(MANY_DRAWN, ROOM)
+    beyond = np.abs(errors[0]) > unit
+    if why_not or not too_far(own, theirs, beyond, 1.0):
+        return why_not
+    own, *theirs = scaled(
+        errors[0], [_error(comparison, run, usable) for run in samples_of(MANY_DRAWN)], expected, unit
+    )
+    return too_far(own, theirs, beyond, ROOM)
 
 
 def _rounded(comparison: Comparison, runs: Sequence[AnyArray]) -> list[AnyArray]:
