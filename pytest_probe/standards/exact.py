@@ -218,11 +218,12 @@ def _arguments(comparison: Comparison) -> Sequence[AnyArray]:
 
 def _proportional(comparison: Comparison) -> AnyArray:
     """The incoming gradient that each element of a gradient is a multiple of, ones for a result; nothing where that is
-    not known."""
+    not known. A real gradient is a part of a product with a complex one, and no multiple of it."""
     if comparison.direction == "forward":
         return np.broadcast_to(np.ones(1), comparison.actual.size)
-    given = [value for value in comparison.case.incoming.values() if value.shape == comparison.actual.shape]
-    return widen(given[0]).ravel() if len(given) == len(comparison.case.incoming) == 1 else np.zeros(0)
+    incoming = list(comparison.case.incoming.values())
+    known = len(incoming) == 1 and incoming[0].shape == comparison.actual.shape and not is_complex(incoming[0].dtype)
+    return widen(incoming[0]).ravel() if known else np.zeros(0)
 
 
 def _is_usable(per: AnyArray) -> BoolArray:

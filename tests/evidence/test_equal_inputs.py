@@ -109,3 +109,13 @@ def test_rounding_of_float64_is_no_difference() -> None:
     case = ComparedCase(call, frozenset(("elementwise",)), "forward", "", True)
     comparison = Comparison("output.0", case, expected.astype(np.float32), expected, x.dtype, 2.0**-24, Evidence())
     assert judged_apart(Exact(), comparison).verdict == "pass"
+
+
+@DEVICES
+@pytest.mark.parametrize(("off", "verdict"), [(1.0, "pass"), (1.01, "error")])
+def test_a_real_gradient_is_no_multiple_of_a_complex_one(off: float, verdict: str, device: str) -> None:
+    def times(factor: complex) -> Any:
+        return lambda x: x * factor
+
+    x = torch.tensor([3.14159, -1.0]).repeat(50)
+    assert gradient_verdict(times(1j * off), times(1j), x, device, "Tensor.__mul__").verdict == verdict
