@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 
@@ -99,6 +100,8 @@ def gradient_of_images() -> str:
 
 
 GROUP_NORM = """
+import math
+
 import torch
 x = torch.ones(2, 4, 3, 3).to(memory_format=torch.channels_last)
 weight = torch.ones(4, requires_grad=True)
@@ -165,6 +168,14 @@ def nan_in_a_query() -> str:
     return f"float32 attention with NaN in a query = {lost()} numbers NaN by the flash kernel, {plain} without"
 
 
+def exponential_of_a_rotation() -> str:
+    """matrix_exp of one matrix, and of two, which goes another way."""
+    angle = 0.5
+    matrix, wanted = torch.tensor([[0.0, -angle], [angle, 0.0]]), math.sin(angle)
+    off, plain = (abs(torch.matrix_exp(matrix.repeat(count, 1, 1))[0, 1, 0].item() - wanted) for count in (1, 2))
+    return f"float32 matrix_exp, a rotation by {angle}: off by {off:.3g}, {plain:.3g} as one of two"
+
+
 if __name__ == "__main__":
     print(f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}")
     for found in (
@@ -179,6 +190,7 @@ if __name__ == "__main__":
         unasked_gradient,
         variance_of_a_constant,
         gradient_of_a_constant_row,
+        exponential_of_a_rotation,
         nan_in_a_query,
     ):
         print(found())

@@ -183,6 +183,7 @@ def comparisons(
         fixed,
         "attention" in classes,
         written=bool(cast),
+        by_matrix="backward_stable" in classes,
     )
 
     @cache

@@ -22,7 +22,7 @@ from pytest_probe.model.measurement import spending
 from pytest_probe.model.run import Jitter, Kernel, Leaf, Steps, Way
 from pytest_probe.numerics import mean_errors
 from pytest_probe.numerics.arrays import PASS
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, numpy_dtype, widen
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, is_inexact, numpy_dtype, widen
 from pytest_probe.user_errors import allowing_refusal
 
 Draw: TypeAlias = Callable[[AnyArray], AnyArray]
@@ -42,7 +42,8 @@ class Perturbation(Struct, frozen=True):
     key seeds what is drawn; roundoff is u_c; narrow the 16-bit dtype of some kinds. together: equal values move alike,
     so that a choice among them stays, and inward, since the arguments' ranges may differ. fixed names arguments that
     hold labels, which stay as they are: moved, they would be none. attends: it is attention, whose products take 16-bit
-    operands. written: the reference itself rounds to narrow, which is no argument's dtype.
+    operands. written: the reference itself rounds to narrow, which is no argument's dtype. by_matrix: elements move by
+    a roundoff of their matrix, and not of themselves.
     """
 
     key: str
@@ -54,6 +55,7 @@ class Perturbation(Struct, frozen=True):
     fixed: frozenset[str] = frozenset()
     attends: bool = False
     written: bool = False
+    by_matrix: bool = False
 
 
 class PerturbedRuns:
@@ -256,7 +258,7 @@ class PerturbedRuns:
         leaves = self._moved_leaves(reference, move, size, inward or how.together, dtype)
         if how.direction == "forward":
             return reference.results_of(leaves, way)
-        incoming = {name: perturbed(array, draw, size, inward, dtype) for name, array in self._incoming.items()}
+        incoming = {name: self._moved(array, draw, size, inward, dtype) for name, array in self._incoming.items()}
         return reference.gradients_of(leaves, way, incoming)
 
     def _way(self, kind: RunKind, reference: Reference) -> Way:
@@ -284,9 +286,14 @@ class PerturbedRuns:
             # By identity: the builder gives one array to all places of a tensor.
             key = id(leaf.array), name in self._how.fixed
             if key not in moved:
-                moved[key] = perturbed(leaf.array, move, 0.0 if key[1] else size, inward, dtype)
+                moved[key] = self._moved(leaf.array, move, 0.0 if key[1] else size, inward, dtype)
             leaves[name] = Leaf(moved[key], leaf.requires_grad, leaf.strides, leaf.offset)
         return leaves
+
+    def _moved(self, array: AnyArray, draw: Draw, size: float, inward: bool, dtype: str) -> AnyArray:
+        if self._how.by_matrix:
+            return moved_by_matrix(array, draw, size, dtype)
+        return perturbed(array, draw, size, inward, dtype)
 
 
 class OutputRuns(Evidence, Struct, frozen=True):
@@ -323,6 +330,20 @@ def perturbed(array: AnyArray, draw: Draw, size: float, inward: bool, dtype: str
     if array.size > PASS and isinstance(draw, (Independent, SameForEqualValues)):
         return by_blocks(array, draw, size, inward, numpy_dtype(dtype) if dtype else array.dtype)
     return _moved(widen(array), draw, size, inward).astype(dtype or array.dtype, copy=False)
+
+
+def moved_by_matrix(array: AnyArray, draw: Draw, size: float, dtype: str) -> AnyArray:
+    """Every float plus size xi times the RMS of its matrix, the last two dimensions: A + E, with |E| = size |A| in the
+    Frobenius norm. Arguments and result as of `perturbed`."""
+    if not is_inexact(array.dtype):
+        return array
+    wide = widen(array)
+    rms = np.sqrt(np.mean(np.square(np.abs(wide)), axis=tuple(range(wide.ndim))[-2:], keepdims=True))
+    parts = (wide.real, wide.imag) if is_complex(array.dtype) else (wide,)
+    # Uniform from -1 to 1 has a variance of 1/3.
+    off = sum(unit * 3.0**0.5 * (2 * draw(part) - 1) for unit, part in zip((1, 1j), parts, strict=False))
+    found = wide + size * rms * off
+    return np.asarray(found.astype(NUMPY_COMPLEX.get(dtype, array.dtype) if len(parts) > 1 else dtype or array.dtype))
 
 
 def _moved(values: AnyArray, draw: Draw, size: float, inward: bool) -> AnyArray:
