@@ -86,7 +86,7 @@ def test_a_run_needs_no_feature(pytester: pytest.Pytester, monkeypatch: pytest.M
     assert len((pytester.path / "out" / "results.jsonl").read_text().splitlines()) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("forked")
 def test_a_new_row_is_a_new_feature(pytester: pytest.Pytester, dump: Path) -> None:
     pytester.makepyfile(loud=LOUD)
     pytester.makeconftest(
