@@ -87,8 +87,8 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     norm = ptdbg_dumps.values("Functional_batch_norm_0", [X, X[0]], X)
     wrong = ptdbg_dumps.values("Functional_batch_norm_0", [X, -X[0]], X)
     two_dumps(folder, "wrong", wrong | ptdbg_dumps.values("Torch_relu_0", [X], -X), norm | RELU)
-    mul = (ptdbg_dumps.values("Torch_mul_0", [X], X * np.float32(factor)) for factor in (4.0, 1.0))
-    two_dumps(folder, "statistics", *mul, stored=False)
+    larger, mul = (ptdbg_dumps.values("Torch_mul_0", [X], X * np.float32(factor)) for factor in (4.0, 1.0))
+    two_dumps(folder, "statistics", larger, mul, stored=False)
     two_dumps(folder, "unreadable", calls, calls)
     for call, file in enumerate(unreadable(folder)):
         file.unlink()
@@ -142,8 +142,8 @@ def test_advice_on_the_first_wrong_row(out: Path) -> None:
 
 
 def test_release_2_3_passes_over_batch_norm(pytester: pytest.Pytester, out: Path) -> None:
-    sides = (next(out.parent.glob(f"{side}/wrong/dump.pkl")) for side in "AB")
-    run(pytester, *sides, "--probe-standard=ptdbg-2.3")
+    a, b = (out.parent / side / "wrong/dump.pkl" for side in "AB")
+    run(pytester, a, b, "--probe-standard=ptdbg-2.3")
     assert Path("out/advisor.txt").read_text().splitlines() == [
         "Line: 6",
         "Suspect Nodes: Torch_relu_0_forward_output",
