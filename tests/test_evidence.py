@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from tests.support.evidence import drawn, table
+from tests.support.running import collected
 
 TESTS = """
 import pytest
@@ -49,8 +50,7 @@ def test_a_tenth_is_drawn_of_each_test_alone() -> None:
 
 def test_the_tenth_is_the_same_in_each_run(pytester: pytest.Pytester) -> None:
     def ran(*args: str) -> list[str]:
-        outcome = pytester.runpytest("--collect-only", "-q", *args)
-        return sorted(line.partition("::")[2] for line in outcome.outlines if "::" in line)
+        return sorted(name.partition("::")[2] for name in collected(pytester, *args))
 
     first = ran("--tenth")
     assert first == ran("--tenth", "-p", "no:cacheprovider")

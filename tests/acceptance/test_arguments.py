@@ -64,29 +64,35 @@ def test_dumps_of_the_ini_count_beside_the_tests(pytester: pytest.Pytester, make
     assert collect(pytester) == [name]
 
 
+def _tests_with_a_conftest(folder: Path) -> None:
+    """A test of which the folder's conftest makes the id."""
+    (folder / "test_more.py").write_text("def test_more(name): pass\n")
+    (folder / "conftest.py").write_text("def pytest_generate_tests(metafunc): metafunc.parametrize('name', ['mine'])\n")
+
+
 def test_dumps_of_the_ini_hide_no_conftest_of_testpaths(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     """The folders of testpaths are collected with their conftest, also where a dump lies in one."""
     dumps = [f"{place}/dump.json" for place in ("elsewhere", "tests")]
     for dump in dumps:
         make_dump(dump, ONE)
     pytester.makepyprojecttoml(f'[tool.pytest]\nprobe_dump = {dumps}\ntestpaths = ["tests"]')
-    (pytester.path / "tests/test_more.py").write_text("def test_more(mine): pass\n")
-    (pytester.path / "tests/conftest.py").write_text("import pytest\nmine = pytest.fixture(lambda: None)\n")
-    result = pytester.runpytest("-v")
-    result.assert_outcomes(passed=3)
-    result.stdout.fnmatch_lines_random(["tests/test_more.py::test_more *", *(f"{dump}::{NAME} *" for dump in dumps)])
+    _tests_with_a_conftest(pytester.path / "tests")
+    names = collect(pytester)
+    assert sorted(names) == sorted(["tests/test_more.py::test_more[mine]", *(f"{dump}::{NAME}" for dump in dumps)])
 
 
 def test_testpaths_may_lie_outside_of_the_project(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     """The conftest of such a folder counts, although a dump lies in it."""
     make_dump("checks/dump.json", ONE)
-    (pytester.path / "checks/conftest.py").write_text("import pytest\nmine = pytest.fixture(lambda: None)\n")
-    (pytester.path / "checks/test_more.py").write_text("def test_more(mine): pass\n")
+    _tests_with_a_conftest(pytester.path / "checks")
     project = pytester.mkdir("project")
     text = '[tool.pytest]\nprobe_dump = ["../checks/dump.json"]\ntestpaths = ["../checks"]\n'
     (project / "pyproject.toml").write_text(text)
     os.chdir(project)
-    pytester.runpytest().assert_outcomes(passed=2)
+    assert collect(pytester) == [
+        f"{pytester.path}/checks/dump.json::{NAME}",
+        "test_more.py::test_more[mine]",
+    ]
 
 
 def capture(make_dump: DumpMaker, number: int) -> None:

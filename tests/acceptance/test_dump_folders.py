@@ -124,21 +124,19 @@ def test_nothing_beside_a_dump_outside_the_project_is_imported(
         assert imported(pytester) == []
 
 
-@pytest.mark.parametrize(
-    ("workers", "target"), [((), "--probe-dump=cases/run"), (WORKER, f"cases/run/dump.json::{NAME}")]
-)
-def test_the_conftests_of_the_project_serve_dumps(
-    pytester: pytest.Pytester, folder: Path, workers: tuple[str, ...], target: str
-) -> None:
+def test_the_conftests_of_the_project_serve_dumps(pytester: pytest.Pytester, folder: Path) -> None:
+    """Where dumps are collected, and in a worker that runs one by its id."""
     (folder.parent / "cases").mkdir()
     folder.rename(folder.parent / "cases/run")
     shutil.rmtree(folder.parent / "cases/run/step0")
-    hook = "def pytest_runtest_setup(item): " + speaks(pytester, "{} set up")
+    hooks = "def pytest_{}(item): " + speaks(pytester, "{} {}")
     for place in ("", "cases/"):
-        (folder.parent / f"{place}conftest.py").write_text(hook.format(place or "project"))
-    result = pytester.runpytest(*ALONE, *workers, target)
-    assert sorted(imported(pytester)) == ["cases/ set up", "project set up"]
-    result.assert_outcomes(passed=1)
+        text = "".join(hooks.format(hook, place or "project", hook) for hook in ("itemcollected", "runtest_setup"))
+        (folder.parent / f"{place}conftest.py").write_text(text)
+    assert collected(pytester, *ALONE, "--probe-dump=cases/run")
+    assert sorted(imported(pytester)) == ["cases/ itemcollected", "project itemcollected"]
+    pytester.runpytest(*ALONE, *WORKER, f"cases/run/dump.json::{NAME}").assert_outcomes(passed=1)
+    assert {"cases/ runtest_setup", "project runtest_setup"} < set(imported(pytester))
 
 
 def test_last_failed_finds_dumps_in_several_folders(pytester: pytest.Pytester, folder: Path) -> None:

@@ -7,7 +7,6 @@ import re
 import pytest
 
 from tests.acceptance.conftest import Probed, backward, forward, tensor
-from tests.support.other_plugins import Ran
 
 LINE = r"probe: 2 cases take more than 4e\+05 float64 operations \(--probe-flops\): judged by samples$"
 
@@ -45,10 +44,6 @@ def test_sampled_cases_are_announced_and_the_ini_file_sets_the_limit(pytester: p
     assert all(0 < share < 1 for share in shares.values())
     settings = found.run["settings"]
     assert (settings["flops"], settings["reference_device"]) == (4e5, "cpu")
-
-
-def test_nothing_is_said_where_nothing_is_sampled(healthy_run: Ran) -> None:
-    healthy_run.result.stdout.no_fnmatch_line("*judged by samples*")
 
 
 def test_a_wrong_element_that_checksums_point_at(probed: Probed) -> None:

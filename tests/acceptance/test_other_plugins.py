@@ -211,21 +211,20 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return ran(folder, "--probe-dump=dump.json", "--probe-out=out")
 
 
-@pytest.mark.parametrize("workers", [pytest.param(0, id="serial"), pytest.param(2, id="n2")])
 def test_a_shuffled_run_has_the_same_results(
-    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, plain: Ran, workers: int
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, plain: Ran
 ) -> None:
+    """Workers, which have an order of their own: tests/features/test_contract.py."""
     make_dump()
     pytester.makeconftest(COUNTS)
-    ran = run_beside(pytester, monkeypatch, ["randomly"], "-p", "randomly", "--randomly-seed=4", workers=workers)
+    ran = run_beside(pytester, monkeypatch, ["randomly"], "-p", "randomly", "--randomly-seed=4")
     assert ran.summary == {"passed": 5, "skipped": 1}
     assert_whole(ran, dict.fromkeys(NAMES[:5], "pass") | {NAMES[5]: "skip"})
     assert timeless(ran) == timeless(plain)
-    if not workers:
-        order = list(ran.verdicts)
-        assert order != NAMES
-        assert abs(order.index(NAMES[2]) - order.index(NAMES[3])) == 1
-        assert (ran.folder / "calls").read_text() == "x"
+    order = list(ran.verdicts)
+    assert order != NAMES
+    assert abs(order.index(NAMES[2]) - order.index(NAMES[3])) == 1
+    assert (ran.folder / "calls").read_text() == "x"
 
 
 def test_pytest_repeat_repeats_tests_and_no_items_of_dumps(

@@ -112,11 +112,15 @@ def test_a_rank_and_what_it_starts_write_apart(tmp_path: Path) -> None:
     assert ones == ["Torch.ones.0.forward"]
 
 
-def test_two_processes_of_one_rank_write_apart(tmp_path: Path) -> None:
-    text = STARTER + "for _ in range(2): start('-c', ONES, RANK='0', WORLD_SIZE='1')"
-    captured(tmp_path, text)
+def test_two_processes_of_one_rank_write_apart_and_one_that_records_by_itself_is_recorded_once(tmp_path: Path) -> None:
+    (tmp_path / "inner.py").write_text("import torch; torch.zeros(2)")
+    text = STARTER + f"start(*{COMMAND!r}, '-o', 'inner', 'inner.py')\n"
+    done = captured(tmp_path, text + "for _ in range(2): start('-c', ONES, RANK='0', WORLD_SIZE='1')")
     assert list(calls(tmp_path).values()) == [["Torch.ones.0.forward"]] * 2
     assert "rank0" in calls(tmp_path)
+    (inner,) = tmp_path.glob("inner/step0/*/dump.json")
+    assert list(json.loads(inner.read_text())["data"]) == ["Torch.zeros.0.forward"]
+    assert "another capture" not in done.stderr
 
 
 def test_statuses_signals_and_isolated_processes_stay_as_they_are(tmp_path: Path) -> None:
@@ -173,14 +177,6 @@ def test_a_folder_of_notes_that_is_gone_is_of_nobody() -> None:
     with followed({"modules": ["json"]}) as recorded:
         shutil.rmtree(json.loads(os.environ["PYTEST_PROBE_CAPTURE_CHILDREN"])["note"])
         assert recorded() == 0
-
-
-def test_a_process_that_records_by_itself_is_recorded_once(tmp_path: Path) -> None:
-    (tmp_path / "inner.py").write_text("import torch; torch.ones(2)")
-    done = captured(tmp_path, STARTER + f"start(*{COMMAND!r}, '-o', 'inner', 'inner.py')", status=None)
-    assert sorted(path.parent.name for path in tmp_path.glob("*/step0/*")) == ["step0"]
-    assert [path.parts[-4] for path in tmp_path.glob("*/step0/*/dump.json")] == ["inner"]
-    assert "another capture" not in done.stderr
 
 
 def test_what_was_not_followed_is_told_how_it_is_recorded(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ import py_compile
 import subprocess
 import sys
 import zipapp
-from itertools import cycle
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -31,7 +31,7 @@ names = {name: getattr(value, "name", type(value).__name__) for name, value in g
 print(names, sys.argv, repr(__package__), __file__, sys.path[0])
 sys.exit(4)
 """
-ENDS = {"status": "sys.exit(4)", "exception": "def f(): raise KeyError('x')\nf()", "syntax": "1 +"}
+ENDS = {"status": "sys.exit(4)", "exception": "def f(): raise KeyError('x')\nf()"}
 COMMAND = "from pytest_probe.cli import main; raise SystemExit(main())"
 
 
@@ -70,30 +70,46 @@ def ran(folder: Path, *command: str) -> tuple[int, str, list[str]]:
 
 
 RECORDING = ("-c", COMMAND, "capture", "-o", "dumps")
+Recorded: TypeAlias = "Callable[..., tuple[int, str, list[str]]]"
 
 
-@pytest.mark.parametrize(("end", "module"), zip(ENDS, cycle([False, True]), strict=False))
-def test_the_command_starts_and_ends_a_program_as_python_does(end: str, module: bool, tmp_path: Path) -> None:
+@pytest.fixture
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Recorded:
+    """What the command says in this process of a program that leaves nothing behind in it."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*program: str) -> tuple[int, str, list[str]]:
+        try:
+            status = main(["capture", "-o", "dumps", *program, "--lr", "3"])
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        out, err = capfd.readouterr()
+        return status, out, [line for line in err.splitlines() if not line.startswith("pytest-probe: ")]
+
+    return run
+
+
+@pytest.mark.parametrize(("end", "program"), zip(ENDS, [["train.py"], ["-m", "train"]], strict=True))
+def test_the_command_starts_and_ends_a_program_as_python_does(end: str, program: list[str], tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LAUNCHED.format(end=ENDS[end]))
-    program = ["-m", "train"] if module else ["train.py"]
-    recorded = ran(tmp_path, *RECORDING, *program)
-    if end == "syntax":
-        assert recorded[0] == 2
-        assert recorded[1] == ""
-        return
-    assert recorded == ran(tmp_path, *program)
+    assert ran(tmp_path, *RECORDING, *program) == ran(tmp_path, *program)
+
+
+def test_a_program_that_python_cannot_read_is_refused(recorded: Recorded, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LAUNCHED.format(end="1 +"))
+    assert recorded("train.py")[:2] == (2, "")
 
 
 @pytest.mark.parametrize("kind", ["./train.py", "train.pyc", "app.pyz", "app"])
-def test_files_and_folders_start_as_python_starts_them(kind: str, tmp_path: Path) -> None:
+def test_files_and_folders_start_as_python_starts_them(kind: str, recorded: Recorded, tmp_path: Path) -> None:
     (tmp_path / "app").mkdir()
     for path in (tmp_path / "train.py", tmp_path / "app" / "__main__.py"):
         path.write_text(STARTED)
     py_compile.compile(str(tmp_path / "train.py"), str(tmp_path / "train.pyc"))
     zipapp.create_archive(tmp_path / "app", tmp_path / "app.pyz")
-    recorded, plain = ran(tmp_path, *RECORDING, kind), ran(tmp_path, kind)
+    plain = ran(tmp_path, kind)
     assert plain[0] == 4
-    assert recorded == plain
+    assert recorded(kind) == plain
 
 
 def test_a_folder_without_a_program_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,8 +117,9 @@ def test_a_folder_without_a_program_is_refused(tmp_path: Path, capsys: pytest.Ca
     assert "there is no __main__.py in this folder" in capsys.readouterr().err
 
 
-def test_a_module_that_is_missing_is_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", COMMAND, "capture", "-m", "no_such_module"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 1
-    assert done.stderr.splitlines() == [f"{sys.executable}: No module named no_such_module"]
+def test_a_module_that_is_missing_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Python prints what a SystemExit has."""
+    with pytest.raises(SystemExit) as ended:
+        main(["capture", "-o", str(tmp_path / "dumps"), "-m", "no_such_module"])
+    assert ended.value.code == f"{sys.executable}: No module named no_such_module"
+    assert capsys.readouterr().err == ""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -12,12 +10,6 @@ from torch.nn.functional import gelu
 
 import pytest_probe
 from pytest_probe.errors import SettingsError
-
-LINE = """
-import torch, pytest_probe
-print(pytest_probe.check(torch.nn.functional.gelu, reference=torch.nn.functional.gelu, inputs=[torch.ones(8)]))
-import sys; print(sorted({"pytest", "_pytest"} & set(sys.modules)))
-"""
 
 
 def scaled(x: torch.Tensor) -> torch.Tensor:
@@ -38,13 +30,6 @@ def scaled(x: torch.Tensor) -> torch.Tensor:
 def test_conditions_that_nobody_knows_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         pytest_probe.check(torch.relu, reference=torch.relu, inputs=[torch.ones(2)], **given)
-
-
-def test_one_line_of_a_script_without_pytest() -> None:
-    done = subprocess.run([sys.executable, "-c", LINE], capture_output=True, text=True, check=True)
-    first, *_, last = done.stdout.splitlines()
-    assert first.startswith("pass in float32: output.0 [8] float32, by noise")
-    assert last == "[]"
 
 
 def test_a_wrong_function_says_how_far_it_is_off_and_why() -> None:

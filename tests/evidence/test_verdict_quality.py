@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from benchmarks.quality.devices import KINDS
 from benchmarks.quality.samples import Wish
 from benchmarks.quality.scoring import scored
 from pytest_probe.standards import STANDARDS
+from tests.support import forks
 from tests.support.asking import comparison, normal
 from tests.support.installed import needs_paddle
 
@@ -51,10 +53,10 @@ def test_other_indices_of_the_same_values_are_right() -> None:
 
 
 @pytest.mark.parametrize("kind", ["torch", "tf32"])
-def test_the_table_counts_healthy_flagged_and_found_calls(kind: str) -> None:
+def test_the_table_counts_healthy_flagged_and_found_calls(kind: str, tmp_path: Path) -> None:
     options = ["--source=calls", f"--device-kind={kind}", "--dtypes=float32", "--api=Torch.mm", "--samples=2"]
     options += ["--alarms", "--missed"]
-    printed = subprocess.run([sys.executable, str(SCRIPT), *options], capture_output=True, text=True)
+    printed = forks.run([str(SCRIPT), *options], tmp_path, os.environ)
     assert printed.returncode == 0, printed.stderr
     rows = [line.strip("| ").split(" | ") for line in printed.stdout.splitlines() if line.startswith("| calls")]
     assert [row[:4] for row in rows] == [["calls", kind, "float32", name] for name in STANDARDS]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support import ptdbg_dumps
+from tests.support.running import ran
 from tests.support.two_sides import record
 
 # What the tool compared: the standard that judges by the rule of its release, and our table.
@@ -59,40 +60,65 @@ def test_a_table_and_its_verdicts_are_those_of_the_tool(pytester: pytest.Pyteste
     assert bool(wrong) == (case == "compare-4.0")
 
 
-def two_dumps(a: dict[str, object], b: dict[str, object]) -> None:
-    for folder, calls in (("a", a), ("b", b)):
-        ptdbg_dumps.write(Path(folder), calls)
-
-
-def cells(name: str, row: str, *columns: str) -> tuple[str, ...]:
-    found = next(each for each in table(Path("out", name)) if each["NPU Name"] == row)
-    return tuple(found[column] for column in columns)
-
-
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 RELU = ptdbg_dumps.values("Torch_relu_0", [X], X)
-
-
 UNLIKE = [
     (X[:1], "Unmatched", "No bench data matched."),
     (X.astype(np.float64), "Yes", "No bench data matched."),
     (X.astype(np.float16), "Yes", ""),
 ]
+OLD, NEW, OURS = (f"compare_result_{tool}.csv" for tool in ("ptdbg_2.3", "ptdbg_4.0", "msprobe"))
 
 
-def test_what_has_no_counterpart_or_another_structure(pytester: pytest.Pytester) -> None:
-    a = [ptdbg_dumps.values(f"Torch_relu_{call}", [X], X) for call in range(3)]
-    b = [ptdbg_dumps.values(f"Torch_relu_{call}", [X], UNLIKE[call][0]) for call in range(3)]
+def two_dumps(folder: Path, name: str, a: dict[str, object], b: dict[str, object], stored: bool = True) -> None:
+    for side, calls in (("A", a), ("B", b)):
+        ptdbg_dumps.write(folder / side / name, calls, stored=stored)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What one run writes of several pairs of dumps: a folder for each."""
+    folder = tmp_path_factory.mktemp("pairs")
+    relus = [ptdbg_dumps.values(f"Torch_relu_{call}", [X], X) for call in range(6)]
+    calls = {name: value for relu in relus for name, value in relu.items()}
+    others = [ptdbg_dumps.values(f"Torch_relu_{call}", [X], UNLIKE[call][0]) for call in range(3)]
     exp = ptdbg_dumps.values("Torch_exp_0", [X, 2], np.exp(X))
-    two_dumps(a[0] | a[1] | a[2] | exp, b[0] | b[1] | b[2])
-    run(pytester, "a/dump.pkl", "b/dump.pkl", "--probe-standard=ptdbg")
-    old, new, ours = (f"compare_result_{tool}.csv" for tool in ("ptdbg_2.3", "ptdbg_4.0", "msprobe"))
+    two_dumps(folder, "unlike", relus[0] | relus[1] | relus[2] | exp, others[0] | others[1] | others[2])
+    norm = ptdbg_dumps.values("Functional_batch_norm_0", [X, X[0]], X)
+    wrong = ptdbg_dumps.values("Functional_batch_norm_0", [X, -X[0]], X)
+    two_dumps(folder, "wrong", wrong | ptdbg_dumps.values("Torch_relu_0", [X], -X), norm | RELU)
+    larger, mul = (ptdbg_dumps.values("Torch_mul_0", [X], X * np.float32(factor)) for factor in (4.0, 1.0))
+    two_dumps(folder, "statistics", larger, mul, stored=False)
+    two_dumps(folder, "unreadable", calls, calls)
+    for call, file in enumerate(unreadable(folder)):
+        file.unlink()
+        if call > 1:
+            file.write_bytes(b"" if call < 4 else b"\x93NUMPY\x01\x00\xff\xff")
+    found = ran(folder, "--probe-dump=A", "--probe-against=B", "--probe-out=out", "--probe-standard=ptdbg")
+    found.result.stdout.no_fnmatch_line("*Traceback*")
+    assert [row["verdict"] for row in found.rows if "unreadable" in row["id"]] == ["skip"] * 6
+    return folder / "out"
+
+
+def unreadable(folder: Path) -> list[Path]:
+    """Of either side: one that is gone, an empty one, and one that is cut."""
+    sides = enumerate("ABABAB")
+    return [folder / side / f"unreadable/dump/Torch_relu_{call}_forward_output.npy" for call, side in sides]
+
+
+def cells(file: Path, row: str, *columns: str) -> tuple[str, ...]:
+    found = next(each for each in table(file) if each["NPU Name"] == row)
+    return tuple(found[column] for column in columns)
+
+
+def test_what_has_no_counterpart_or_another_structure(out: Path) -> None:
+    old, new, ours = (next(out.glob(f"unlike/**/{name}")) for name in (OLD, NEW, OURS))
     columns = ("Bench Name", "Bench Tensor Dtype", "Bench Tensor Shape", "Bench max", "Cosine",
                "Accuracy Reached or Not", "Err_message")  # fmt: skip
-    for name in (old, new):
-        found = cells(name, "Torch_exp_0_forward_input.0", *columns)
+    for file in (old, new):
+        found = cells(file, "Torch_exp_0_forward_input.0", *columns)
         assert found == (*["Nan"] * 6, "No bench data matched.")
-    assert len(table(Path("out", new))) == 9
+    assert len(table(new)) == 9
     found = cells(ours, "Torch.exp.0.forward.output.0", "Bench Name", "Cosine", "Bench max")
     assert found == ("N/A", "None", "N/A")
     for call, (_, older, newer) in enumerate(UNLIKE):
@@ -101,41 +127,24 @@ def test_what_has_no_counterpart_or_another_structure(pytester: pytest.Pytester)
         assert cells(new, name, "Err_message") == (newer,)
 
 
-def test_files_that_cannot_be_read(pytester: pytest.Pytester) -> None:
-    """Of either side: one that is gone, an empty one, and one that is cut."""
-    relus = [ptdbg_dumps.values(f"Torch_relu_{call}", [X], X) for call in range(6)]
-    calls = {name: value for relu in relus for name, value in relu.items()}
-    two_dumps(calls, calls)
-    files = [Path(side, "dump", f"Torch_relu_{call}_forward_output.npy") for call, side in enumerate("ababab")]
-    for call, file in enumerate(files):
-        file.unlink()
-        if call > 1:
-            file.write_bytes(b"" if call < 4 else b"\x93NUMPY\x01\x00\xff\xff")
-    result = run(pytester, "a/dump.pkl", "b/dump.pkl", "--probe-standard=ptdbg")
-    result.assert_outcomes(skipped=6)
-    result.stdout.no_fnmatch_line("*Traceback*")
-    for call, file in enumerate(files):
-        for release, said in (("2.3", f"Dump file:{file.absolute()} not found"),
-                              ("4.0", f"Dump file: {file.absolute()} not found.")):  # fmt: skip
-            found = cells(f"compare_result_ptdbg_{release}.csv", file.stem, "Cosine", "Err_message")
-            assert found == ("Nan", said)
-        name = f"Torch_relu_{call}_forward_input.0"
-        assert cells("compare_result_ptdbg_4.0.csv", name, "Cosine", "Err_message") == ("1.0", "")
+def test_files_that_cannot_be_read(out: Path) -> None:
+    old, new = (next(out.glob(f"unreadable/**/{name}")) for name in (OLD, NEW))
+    for call, file in enumerate(unreadable(out.parent)):
+        for written, said in ((old, f"Dump file:{file} not found"), (new, f"Dump file: {file} not found.")):
+            assert cells(written, file.stem, "Cosine", "Err_message") == ("Nan", said)
+        assert cells(new, f"Torch_relu_{call}_forward_input.0", "Cosine", "Err_message") == ("1.0", "")
 
 
-def test_advice_on_the_first_wrong_row(pytester: pytest.Pytester) -> None:
-    norm = ptdbg_dumps.values("Functional_batch_norm_0", [X, X[0]], X)
-    wrong = ptdbg_dumps.values("Functional_batch_norm_0", [X, -X[0]], X)
-    two_dumps(wrong | ptdbg_dumps.values("Torch_relu_0", [X], -X), norm | RELU)
-    run(pytester, "a/dump.pkl", "b/dump.pkl", "--probe-standard=ptdbg")
-    newer = Path("out/advisor.txt").read_text().splitlines()
-    assert newer[:2] == ["Line: 3", "Suspect Nodes: Functional_batch_norm_0_forward_input.1"]
-    assert newer[2].startswith("Expert Advice: Torch API batch_norm input not fixed")
-    # 2.3 passes over batch_norm.
-    pytester.runpytest(
-        "--probe-dump=a/dump.pkl", "--probe-against=b/dump.pkl", "--probe-out=o", "--probe-standard=ptdbg-2.3"
-    )
-    assert Path("o/advisor.txt").read_text().splitlines() == [
+def test_advice_on_the_first_wrong_row(out: Path) -> None:
+    lines = next(out.glob("wrong/**/advisor.txt")).read_text().splitlines()
+    assert lines[:2] == ["Line: 3", "Suspect Nodes: Functional_batch_norm_0_forward_input.1"]
+    assert lines[2].startswith("Expert Advice: Torch API batch_norm input not fixed")
+
+
+def test_release_2_3_passes_over_batch_norm(pytester: pytest.Pytester, out: Path) -> None:
+    a, b = (out.parent / side / "wrong/dump.pkl" for side in "AB")
+    run(pytester, a, b, "--probe-standard=ptdbg-2.3")
+    assert Path("out/advisor.txt").read_text().splitlines() == [
         "Line: 6",
         "Suspect Nodes: Torch_relu_0_forward_output",
         "Expert Advice: This is a forward API computation error. Check the computation implementation.",
@@ -160,38 +169,21 @@ def test_dumps_of_our_own_have_tables_in_the_order_of_calls(pytester: pytest.Pyt
     assert {"advisor.txt", "compare_result_msprobe.csv", "compare_result_ptdbg_2.3.csv"} <= set(written)
 
 
-def test_dumps_of_statistics_have_their_differences(pytester: pytest.Pytester) -> None:
-    for side, factor in (("a", 4.0), ("b", 1.0)):
-        ptdbg_dumps.write(Path(side), ptdbg_dumps.values("Torch_mul_0", [X], X * np.float32(factor)), stored=False)
-    run(pytester, "a/dump.pkl", "b/dump.pkl", "--probe-standard=statistics")
-    assert cells("compare_result_ptdbg_4.0.csv", "Torch_mul_0_forward_output", "Max diff", "Min diff") == (
-        "15.0",
-        "0.0",
-    )
+def test_dumps_of_statistics_have_their_differences(out: Path) -> None:
+    new, ours = (next(out.glob(f"statistics/**/{name}")) for name in (NEW, OURS))
+    assert cells(new, "Torch_mul_0_forward_output", "Max diff", "Min diff") == ("15.0", "0.0")
     columns = ("Max diff", "MaxRelativeErr", "MinRelativeErr", "Result", "Err_message")
-    found = cells("compare_result_msprobe.csv", "Torch.mul.0.forward.output.0", *columns)
+    found = cells(ours, "Torch.mul.0.forward.output.0", *columns)
     assert found == ("15.0", "300.0%", "N/A", "Warning", "Need double check api accuracy.")
-    assert not list(Path("out").glob("*2.3.csv"))
-    assert not Path("out/advisor.txt").exists()
-
-
-def test_several_dumps_have_a_folder_each(pytester: pytest.Pytester) -> None:
-    for side in ("A", "B"):
-        for rank in ("rank0", "rank1"):
-            ptdbg_dumps.write(Path(side, rank), RELU)
-    run(pytester, "A", "B", "--probe-standard=ptdbg")
-    assert sorted(path.parent.parent.name for path in Path("out").rglob("compare_result_msprobe.csv")) == [
-        "rank0",
-        "rank1",
-    ]
+    assert not [*new.parent.glob("*2.3.csv"), *new.parent.glob("advisor.txt")]
 
 
 def test_results_carry_no_rows_that_nobody_writes(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    two_dumps(RELU, RELU)
+    two_dumps(pytester.path, "", RELU, RELU)
 
     def rows_of(*args: object) -> None:
         raise AssertionError("rows of no table")
 
     monkeypatch.setattr("pytest_probe.features.against.compare.rows_of", rows_of)
-    result = pytester.runpytest_inprocess("--probe-dump=a/dump.pkl", "--probe-against=b/dump.pkl")
+    result = pytester.runpytest_inprocess("--probe-dump=A/dump.pkl", "--probe-against=B/dump.pkl")
     result.assert_outcomes(passed=1)

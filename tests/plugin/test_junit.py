@@ -38,7 +38,7 @@ def cases(path: Path) -> list[tuple[str, str, list[str]]]:
     return [(case.attrib["classname"], case.attrib["name"], [each.tag for each in case]) for case in found]
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("forked")
 def test_what_ran_before_a_crash_is_in_junit(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_mine=TESTS)
     pytester.makeconftest(SMALL)

@@ -173,7 +173,7 @@ def test_ranks_do_not_outlive_a_killed_parent(parent: subprocess.Popen[str]) -> 
     assert all(map(lives, ranks))
     parent.kill()
     parent.wait()
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while any(map(lives, ranks)) and time.monotonic() < end:
         time.sleep(0.02)
     assert not any(map(lives, ranks))

@@ -164,6 +164,7 @@ RELU = ("--probe-api=torch.nn.functional.relu", "--probe-dtype=float32", "--prob
         (True, "process*Functional.relu*"),
     ],
 )  # fmt: skip
+@pytest.mark.usefixtures("forked")
 def test_a_drawn_call_that_loses_the_device(pytester: pytest.Pytester, isolated: bool, found: str) -> None:
     """As an illegal address on a GPU does: whatever a process does with that device from then on raises."""
     pytester.makeconftest(LOSES_DEVICE)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
+from pathlib import Path
+
+from tests.support import forks
 
 CODE = """
 import sys, torch
@@ -16,5 +18,6 @@ assert y[0].item() == float(torch.tensor(1 / 3).bfloat16()) * 2, y
 """
 
 
-def test_a_compiled_function_runs_under_a_mode() -> None:
-    subprocess.run([sys.executable, "-c", CODE], check=True)
+def test_a_compiled_function_runs_under_a_mode(tmp_path: Path) -> None:
+    done = forks.run(["-c", CODE], tmp_path, os.environ)
+    assert done.returncode == 0, done.stderr
