@@ -73,18 +73,18 @@ def followed(settings: Mapping[str, Any]) -> Iterator[Callable[[], int]]:
     recorded something."""
     kept = {name: os.environ.get(name) for name in (_SETTINGS, _PATH)}
     paths = [path for path in (kept[_PATH] or "").split(os.pathsep) if path != _STARTUP]
-    with _note() as note:
+    with _folder() as note:
         os.environ[_SETTINGS] = json.dumps({**settings, "note": note, "python": [sys.prefix, sys.version]})
         os.environ[_PATH] = os.pathsep.join([_STARTUP, *paths] if any(paths) else [_STARTUP])
         try:
-            yield lambda: _noted(note)
+            yield lambda: len(os.listdir(note)) if os.path.isdir(note) else 0
         finally:
             for name, value in kept.items():
                 os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
 
 
 @contextmanager
-def _note() -> Iterator[str]:
+def _folder() -> Iterator[str]:
     """A folder in which each process that records leaves a file. Its path."""
     import shutil
     import tempfile
@@ -96,12 +96,6 @@ def _note() -> Iterator[str]:
         # A process that the program forked may come here as well.
         if os.getpid() == process:
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _noted(path: str) -> int:
-    with suppress(OSError):
-        return len(os.listdir(path))
-    return 0
 
 
 def _write_note(path: str) -> None:
