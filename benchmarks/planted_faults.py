@@ -44,13 +44,6 @@ def row(label: str, found: dict[str, Verdict]) -> str:
     return f"| {label} | {verdict} | {ratios} | {worst.metrics['scale_from']} |"
 
 
-def worst_ratios(found: dict[str, Verdict]) -> str:
-    """The largest ratios of all outputs: "7,030 / 2,000"."""
-    outputs = [output for verdict in found.values() for output in verdict.outputs]
-    ratios = [max(float(output.metrics[name]) for output in outputs) for name in ("noise_ratio", "noise_rms")]
-    return " / ".join(f"{ratio:,.3g}" if ratio < 1000 else f"{float(f'{ratio:.3g}'):,.0f}" for ratio in ratios)
-
-
 def main() -> None:
     print("| | verdict | largest ratio (limit) | RMS ratio (limit) | scale from |\n|---|---|---|---|---|")
     for label, (call, patch, _) in FAULTS.items():

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 import os
 import re
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Protocol
 
     from pytest_probe.errors import SettingsError
@@ -350,23 +351,30 @@ class FileOrFolder(Place):
         return _content_of_folder(value) if value is not None and value.is_dir() else super().identity(value)
 
 
+@contextmanager
+def _writable(given: Given, what: str, folder: Path) -> Iterator[None]:
+    """Raises SettingsError where what is done in here fails, or where no file can be made in the folder."""
+    from tempfile import TemporaryFile
+
+    try:
+        yield
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = f"give a {what} that can be written: {error.strerror or error}"
+        raise given.wrong(reason, str(given.path)) from None
+
+
 class Report(Place):
     """A file that can be written, in a folder that is there; workers write none, and may be on another machine."""
 
     def read(self, given: Given) -> Path | None:
-        from tempfile import TemporaryFile
-
         from pytest_probe.system.files import check_replaceable
 
         path = given.path
-        if path is None or given.in_worker:
-            return path
-        try:
-            check_replaceable(path)
-            with TemporaryFile(dir=path.parent):
-                pass
-        except OSError as error:
-            raise given.wrong(f"give a file that can be written: {error.strerror or error}", str(path)) from None
+        if path is not None and not given.in_worker:
+            with _writable(given, "file", path.parent):
+                check_replaceable(path)
         return path
 
 
@@ -374,16 +382,10 @@ class WritableFolder(Place):
     """A folder that can be written, made where it is not there."""
 
     def read(self, given: Given) -> Path:
-        from tempfile import TemporaryFile
-
         path = given.path
         assert path is not None
-        try:
+        with _writable(given, "folder", path):
             path.mkdir(parents=True, exist_ok=True)
-            with TemporaryFile(dir=path):
-                pass
-        except OSError as error:
-            raise given.wrong(f"give a folder that can be written: {error.strerror or error}", str(path)) from None
         return path
 
 

@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
-from pytest_probe.errors import RecordError
 from pytest_probe.model.dump import Call, Direction, Dump, Record
 from pytest_probe.system.text import closest as closest_word
 
@@ -111,10 +110,8 @@ def _dtypes(
     """The wanted dtypes, without duplicates: one that equals the recorded dtype is the recorded one."""
     if wanted == (None,):
         return wanted
-    try:
-        recorded = floating(dump.decode(record))
-    except RecordError:
-        return (None,)
+    call = dump.readable(record)
+    recorded = () if call is None else floating(call)
     if not recorded:
         return (None,)
     return tuple(dict.fromkeys(None if (dtype,) == recorded else dtype for dtype in wanted))

@@ -21,7 +21,7 @@ from pytest_probe.capture.writer import Outcome
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from pytest_probe.capture.arguments import AllOptions, Options
+    from pytest_probe.capture.config import AllOptions, Options
 
 # What task free_benchmark asks with, which stands above this room.
 _TRAINING = "pytest_probe.features.self_check.training"

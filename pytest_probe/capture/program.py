@@ -17,11 +17,11 @@ from typing import Any
 
 from pytest_probe import frameworks
 from pytest_probe.capture import children, folder
+from pytest_probe.capture.children import watch_imports
 from pytest_probe.capture.config import read_config
 from pytest_probe.capture.debugger import PrecisionDebugger, safely
 from pytest_probe.capture.estimate import estimates, lines
 from pytest_probe.capture.framework import recording
-from pytest_probe.capture.imports import watch_imports
 from pytest_probe.capture.ranks import ANY_NUMBER, keep_rank, named_rank
 from pytest_probe.capture.recorder import NO_CALL, log, say
 from pytest_probe.capture.writer import Outcome

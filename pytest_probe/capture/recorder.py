@@ -27,7 +27,7 @@ from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.dump_files import DumpFiles
 from pytest_probe.capture.online.sending import Connection
 from pytest_probe.capture.ranks import ANY_NUMBER
-from pytest_probe.capture.scope import PacedScope, Scope
+from pytest_probe.capture.scope import Scope
 from pytest_probe.capture.snapshot import NamedEntry
 from pytest_probe.capture.writer import Outcome, StepFiles, Writer, in_bytes
 from pytest_probe.errors import OverflowFound, ProbeError
@@ -49,7 +49,7 @@ class Recorder:
     def __init__(self, config: CaptureConfig, hooks: CallHooks) -> None:
         self.config = config
         self._online = None if config.online is None else Connection(config, hooks)
-        self.scope: Scope = Scope(config) if self._online is None else PacedScope(config, self._online)
+        self.scope = Scope(config, self._online)
         self.step = 0
         self._hooks = hooks
         self._writer: Writer | None = None

@@ -15,13 +15,15 @@ _MANY_STEPS = 100_000
 class Scope:
     """Decides about one call after the other; an interval of names is open from its first name to its last."""
 
-    def __init__(self, config: CaptureConfig) -> None:
+    def __init__(self, config: CaptureConfig, online: Connection | None = None) -> None:
+        """online: what leaves out calls that the checking host has no room for."""
         self._config = config
+        self._online = online
         calls = (entry.removesuffix(".forward").removesuffix(".backward") for entry in config.scope or ("", ""))
         self._first, self._last = calls
         self._open = False
         self._lock = threading.Lock()
-        self.whole = not (config.scope or config.names)
+        self.whole = not (config.scope or config.names or online is not None)
 
     def wants_api(self, name: str) -> bool:
         """Is this API, as "Functional.linear", on the white list, where there is one, and not on the black list?"""
@@ -40,7 +42,8 @@ class Scope:
         names = self._config.names
         # A name of the list may name a direction; a call is recorded with both or not at all.
         both = f"{call}.forward {call}.backward"
-        return inside and (not names or any(name in both for name in names))
+        wanted = inside and (not names or any(name in both for name in names))
+        return wanted and (self._online is None or self._online.pace.wants(call.rpartition(".")[0]))
 
     def wants_later_step(self, step: int) -> bool:
         return not self._config.steps or any(each[-1] > step for each in self._config.steps)
@@ -74,18 +77,6 @@ class Scope:
 
     def wants_rank(self, rank: int | None) -> bool:
         return _among(rank or 0, self._config.ranks)
-
-
-class PacedScope(Scope):
-    """One that leaves out what the checking host has no room for."""
-
-    def __init__(self, config: CaptureConfig, online: Connection) -> None:
-        super().__init__(config)
-        self.whole = False
-        self._online = online
-
-    def wants(self, call: str) -> bool:
-        return super().wants(call) and self._online.pace.wants(call.rpartition(".")[0])
 
 
 def _among(number: int, wanted: tuple[range, ...]) -> bool:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pytest_probe import frameworks
+from pytest_probe.capture.children import watch_imports
 from pytest_probe.capture.debugger import safely
 from pytest_probe.capture.framework import Timing, recording
-from pytest_probe.capture.imports import watch_imports
 from pytest_probe.capture.profiling import report
 from pytest_probe.capture.profiling.stopwatch import Spent, Stopwatch
 from pytest_probe.capture.profiling.track import Api

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -18,11 +18,9 @@ from pytest_probe.check.device_call import DeviceSource
 from pytest_probe.check.engines import Engines
 from pytest_probe.check.structure import named_gradients
 from pytest_probe.errors import DeviceRaised, NoKernel, Unsupported
+from pytest_probe.frameworks.base import Framework
 from pytest_probe.model.run import Arguments, Leaf, Run, Wanted, with_leaves
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray
-
-if TYPE_CHECKING:
-    from pytest_probe.frameworks.base import Framework
 
 Results: TypeAlias = Mapping[str, AnyArray]
 Leaves: TypeAlias = Mapping[str, Leaf]

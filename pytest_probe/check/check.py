@@ -161,18 +161,9 @@ class Checker:
     def run(self, case: Case, served: CaseOutcome | None = None) -> CaseOutcome:
         """The verdict on a case, and what it leaves. served: what the record's other direction left, whose run is used;
         CaseRuns keeps it."""
-        needed = _bytes_on_device(case)
         with noting_interrupts(), parts_of_case() as parts:
             with attempt(self._engines_for(case), case) as made:
-                memory = self._engines_for(case).memory
-                with memory.turn(needed) as turn:
-                    made.found = self._in_turn(case, served)
-                # All anew: what the sibling left is in its way.
-                if turn.ran_out:
-                    if served is not None:
-                        served.without_run()
-                    with memory.turn_alone(needed):
-                        made.found = self._in_turn(case, None)
+                made.found = self._with_device(case, served)
             found = self._adjusted(case, made.found)
             return replace(found, verdict=replace(found.verdict, parts=parts()))
 
@@ -261,12 +252,10 @@ class Checker:
         """
         engines, needed = self._engines_for(case), _bytes_on_device(case)
         with noting_interrupts(), attempt(engines, case) as made:
-            with engines.memory.turn(needed) as turn:
-                prepared = self._prepared(case, gradient)
-            if turn.ran_out:
-                with engines.memory.turn_alone(needed):
-                    prepared = self._prepared(case, gradient)
-            return prepared
+            with engines.memory.turn(needed):
+                return self._prepared(case, gradient)
+            with engines.memory.turn_alone(needed):
+                return self._prepared(case, gradient)
         return made.found
 
     def _prepared(self, case: Case, gradient: bool) -> PreparedCall:
@@ -310,6 +299,16 @@ class Checker:
             failed = undecided(self._engines_for(case), case, error)
             return replace(found, verdict=failed.verdict, cause=failed.cause)
         return found if adjusted is None else replace(found, verdict=adjusted)
+
+    def _with_device(self, case: Case, served: CaseOutcome | None) -> CaseOutcome:
+        memory, needed = self._engines_for(case).memory, _bytes_on_device(case)
+        with memory.turn(needed):
+            return self._in_turn(case, served)
+        # All anew, and alone: what the sibling left is in its way.
+        if served is not None:
+            served.without_run()
+        with memory.turn_alone(needed):
+            return self._in_turn(case, None)
 
     def _in_turn(self, case: Case, previous: CaseOutcome | None) -> CaseOutcome:
         """A case that has the device, and leaves nothing on a crowded one."""
@@ -401,10 +400,8 @@ def _bytes_on_device(case: Case) -> Callable[[], int]:
     def needed() -> int:
         if case.pair is not None:
             return sum(leaf.array.nbytes for leaf in case.pair.arguments.tensors.values())
-        try:
-            return inputs.bytes_on_device(case.dump.decode(case.record), case.dtype)
-        except RecordError:
-            return 0
+        call = case.dump.readable(case.record)
+        return 0 if call is None else inputs.bytes_on_device(call, case.dtype)
 
     return needed
 

@@ -11,16 +11,14 @@ import heapq
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from pytest_probe import frameworks
 from pytest_probe.check.large.contractions import contraction, contraction_kind
-from pytest_probe.errors import RecordError
 from pytest_probe.model.case import Case
-from pytest_probe.model.dump import Direction, Dump, Record, named_tensors
+from pytest_probe.model.dump import Direction, Dump, Record
 from pytest_probe.standards.tables import classes_of
 
-T = TypeVar("T")
 # Milliseconds of one core, of the dumps in tests/data and in cases: what any case takes, each of its tensors, and each
 # of their elements, which is made, run on both sides, and measured.
 CASE, TENSOR, ELEMENT = 1.0, 0.15, 3e-4
@@ -34,32 +32,20 @@ BACKWARD = 2.0
 _SHAPES = re.compile(rb"\[[\d,\s]*\]")
 
 
-class ByShapes(Generic[T]):
-    """An estimate for cases. Of those with equal APIs, dtypes and shapes the first one is decoded."""
-
-    def __init__(self, estimate: Callable[[Case], T]) -> None:
-        self._estimate = estimate
-        self._known: dict[object, T] = {}
-
-    def of(self, case: Case) -> T:
-        key = case.dump.framework, case.api, case.dtype, _shapes(case.record.forward)
-        if key[3] is None:
-            return self._estimate(case)
-        if key not in self._known:
-            self._known[key] = self._estimate(case)
-        return self._known[key]
-
-
 class Costs:
     """Estimates of one process. They depend on a record's API, shapes and plain arguments alone, so that all machines
-    have the same ones."""
+    have the same ones. Of cases with equal APIs, dtypes and shapes the first one is decoded."""
 
     def __init__(self) -> None:
-        self._forward = ByShapes(forward_cost)
+        self._known: dict[object, float] = {}
 
     def of(self, case: Case) -> float:
         """Milliseconds, roughly."""
-        forward = self._forward.of(case)
+        shapes = _shapes(case.record.forward)
+        key = case.dump.framework, case.api, case.dtype, shapes
+        forward = forward_cost(case) if shapes is None or key not in self._known else self._known[key]
+        if shapes is not None:
+            self._known[key] = forward
         return forward * BACKWARD if case.direction == "backward" else forward
 
 
@@ -67,11 +53,9 @@ def forward_cost(case: Case) -> float:
     """Milliseconds of the forward of a record; what cannot be decoded is skipped at once."""
     if case.pair is not None:
         return CASE
-    try:
-        call = case.dump.decode(case.record)
-    except RecordError:
+    if (call := case.dump.readable(case.record)) is None:
         return CASE
-    tensors = [spec for _, spec in named_tensors((call.args, dict(call.kwargs), call.outputs or ()))]
+    tensors = [*(spec for _, spec in call.tensors()), *call.output_specs()]
     signatures = frameworks.signatures(case.dump.framework)
     classes = classes_of(signatures.canonical(case.api))
     # Of a product or a convolution, and of the two products of an attention.
@@ -109,9 +93,7 @@ def _is_large(dump: Dump, record: Record, budget: float) -> bool:
     signatures, api = frameworks.signatures(dump.framework), f"{record.namespace}.{record.api}"
     if not contraction_kind(signatures.canonical(api)):
         return False
-    try:
-        call = dump.decode(record)
-    except RecordError:
+    if (call := dump.readable(record)) is None:
         return False
     found = contraction(signatures.bind(api, call.args, call.kwargs))
     return found is not None and found.flops > budget

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -18,15 +18,13 @@ from pytest_probe.check.reference import other_reading
 from pytest_probe.check.resolve import Resolved
 from pytest_probe.check.structure import described, dtypes_fit, outputs_agree, recorded
 from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, ProbeError, ReplayDiffers, Unsupported
+from pytest_probe.frameworks.base import Bound, Framework
 from pytest_probe.model.dump import Call
 from pytest_probe.model.run import Arguments, Device, Run, on_device
 from pytest_probe.numerics.arrays import near
 from pytest_probe.numerics.dtypes import NARROW_DTYPES, AnyArray, dtype_name, is_floating
 from pytest_probe.standards.tables import classes_of
 from pytest_probe.user_errors import allowing_refusal, ends_run, first_line, raised
-
-if TYPE_CHECKING:
-    from pytest_probe.frameworks.base import Bound, Framework
 
 
 class DeviceSource(Struct, frozen=True):

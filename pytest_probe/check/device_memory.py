@@ -13,8 +13,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from pytest_probe.errors import DeviceMemoryError, TooLargeForDevice
 from pytest_probe.model.run import Device
 from pytest_probe.system.files import DeviceLock
@@ -29,12 +27,6 @@ if TYPE_CHECKING:
 ALONE, KEPT = 1 / 2, 1 / 32
 
 Waiting = Callable[[], AbstractContextManager[None]]
-
-
-class Turn(Struct):
-    """A case's turn on a device. ran_out: the device's memory was not enough."""
-
-    ran_out: bool = False
 
 
 class DeviceMemory:
@@ -67,17 +59,15 @@ class DeviceMemory:
             raise DeviceMemoryError(f"its arguments alone take {needed():,} bytes")
 
     @contextmanager
-    def turn(self, needed: Callable[[], int]) -> Iterator[Turn]:
-        """A case has the device in here; needed gives the bytes of its tensors. Where the device's memory runs out, the
-        turn says so, and nothing is raised."""
-        turn = Turn()
+    def turn(self, needed: Callable[[], int]) -> Iterator[None]:
+        """A case has the device in here; needed gives the bytes of its tensors. Where the device's memory runs out, it
+        ends here, and nothing is raised: what stands behind it tries again."""
         with self._turn(needed, alone=self.crowds(needed, ALONE)):
             try:
-                yield turn
+                yield
             except DeviceMemoryError as error:
                 # In here: what its frames hold has to be free before another process has its turn.
                 release_frames(error)
-                turn.ran_out = True
 
     @contextmanager
     def turn_alone(self, needed: Callable[[], int]) -> Iterator[None]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pytest_probe import frameworks
-from pytest_probe.errors import RecordError
 from pytest_probe.frameworks.python.binding import initialises, works_in_place
 from pytest_probe.model.dump import Dump, Record, TensorSpec, named_tensors
 
@@ -47,9 +46,7 @@ def _names(dump: Dump) -> Iterator[str]:
 
 def _tensors(dump: Dump, record: Record) -> tuple[TensorSpec | None, list[TensorSpec]]:
     """The tensor that a call fills, None for one that makes a tensor; and what it returned."""
-    try:
-        call = dump.decode(record)
-    except RecordError:
+    if (call := dump.readable(record)) is None:
         return None, []
     filled = (spec for _, spec in named_tensors(call.args[:1])) if works_in_place(record.api) else iter(())
     return next(filled, None), call.output_specs()

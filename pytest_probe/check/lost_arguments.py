@@ -19,7 +19,7 @@ from pytest_probe import frameworks, inputs
 from pytest_probe.check.reference import ReferenceRuns
 from pytest_probe.check.resolve import Resolver
 from pytest_probe.check.stored_outputs import AFTER_THE_CALL, NOT_STORED
-from pytest_probe.errors import LostArgument, NoKernel, OutOfMemory, RecordError, TooLarge, UnknownAPI, Unsupported
+from pytest_probe.errors import LostArgument, NoKernel, OutOfMemory, TooLarge, UnknownAPI, Unsupported
 from pytest_probe.inputs import StoredTensors
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Call, DtypeSpec, Lost, TensorSpec, named_tensors
@@ -196,9 +196,7 @@ def earlier_tensors(case: Case, call: Call) -> Iterator[tuple[str, TensorSpec]]:
         return
     place, known = case.dump.records.index(case.record), {first.data_name, None}
     for record in reversed(case.dump.records[max(place - LOOKED_BACK, 0) : place]):
-        try:
-            earlier = case.dump.decode(record)
-        except RecordError:
+        if (earlier := case.dump.readable(record)) is None:
             continue
         specs = [spec for _, spec in (*named_tensors(earlier.outputs), *named_tensors(earlier.args))]
         for spec in specs:

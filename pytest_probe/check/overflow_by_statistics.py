@@ -9,7 +9,7 @@ from pytest_probe.check.runner import CaseRunner
 from pytest_probe.check.stored_outputs import check_gradients, check_stored
 from pytest_probe.errors import Unsupported
 from pytest_probe.model.case import Case
-from pytest_probe.model.dump import Call, TensorSpec, named_tensors
+from pytest_probe.model.dump import Call, TensorSpec
 from pytest_probe.model.verdict import OVERFLOW, OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import is_inexact
 from pytest_probe.standards.finite import INHERITED, Finite, is_beyond
@@ -70,7 +70,7 @@ def recorded_overflow(call: Call) -> tuple[str, ...]:
 
 def _halves(case: Case, call: Call) -> tuple[list[TensorSpec], dict[str, TensorSpec]]:
     """What came in and what went out, in the case's direction."""
-    arguments = [spec for _, spec in (*named_tensors(call.args), *named_tensors(dict(call.kwargs)))]
+    arguments = [spec for _, spec in call.tensors()]
     if case.direction == "forward":
         return arguments, {name: spec for name, spec in call.returned() if isinstance(spec, TensorSpec)}
     gradients = case.dump.gradients(case.record)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -42,15 +42,12 @@ from pytest_probe.errors import (
     Unsupported,
     UnsupportedDtype,
 )
+from pytest_probe.frameworks.base import Calls, Framework
 from pytest_probe.model.run import Device, Run, Wanted, Way, floats_of, on_device, with_leaves
 from pytest_probe.numerics.arrays import equal_in_float64, is_reference_array, same_bytes
 from pytest_probe.numerics.dtypes import numpy_dtype
 from pytest_probe.standards.tables import classes_of, details
 from pytest_probe.user_errors import allowing_refusal, exception_line, first_line, message_of, no_reference
-
-if TYPE_CHECKING:
-    from pytest_probe.frameworks.base import Calls, Framework
-
 
 # Classes of APIs whose results depend on a generator, on memory, or on no tensor, or whose arguments have no parts.
 NEVER_CUT = frozenset(("random", "uninitialised", "factory", "scaled_products"))

@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -26,16 +26,13 @@ from pytest_probe.check.prepare import (
     within_float32,
 )
 from pytest_probe.errors import SettingsError, UnknownAPI
-from pytest_probe.frameworks.base import API, LookedUp
+from pytest_probe.frameworks.base import API, Framework, LookedUp
 from pytest_probe.model.case import Demands, Pair
 from pytest_probe.model.dump import Call, Record
 from pytest_probe.model.run import Arguments, BoundCall, with_leaves
 from pytest_probe.numerics.dtypes import float_format
 from pytest_probe.standards.tables import classes_of, details, names
 from pytest_probe.user_errors import guarded
-
-if TYPE_CHECKING:
-    from pytest_probe.frameworks.base import Framework
 
 # Places of each index in the corner of a large contraction, which tells what the record is as well as the whole does.
 CORNER = 2

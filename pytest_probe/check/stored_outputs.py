@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -66,8 +65,8 @@ class StoredOutputs(Struct, frozen=True):
         if strange:
             raise NoReference(f"{', '.join(strange)} of the reference cannot be differentiated")
         # Of a tensor that stands at several places autograd may give the whole gradient to one.
-        same = Counter(_identity(spec) for _, spec in _arguments(self.call))
-        once = {name for name, spec in _arguments(self.call) if same[_identity(spec)] == 1 or spec.address is None}
+        same = Counter(_identity(spec) for _, spec in self.call.tensors())
+        once = {name for name, spec in self.call.tensors() if same[_identity(spec)] == 1 or spec.address is None}
         names = reference.wanted.names & {
             name for name, spec in (self.call.outgoing or {}).items() if spec is not None and name in once
         }
@@ -107,10 +106,6 @@ def check_gradients(call: Call) -> None:
             raise Unsupported(
                 f"{place}: no gradient was stored, and --probe-device=recorded judges stored ones", NOT_STORED
             )
-
-
-def _arguments(call: Call) -> Iterator[tuple[str, TensorSpec]]:
-    return itertools.chain(named_tensors(call.args, "input"), named_tensors(call.kwargs, "kwargs"))
 
 
 def _identity(spec: TensorSpec) -> object:

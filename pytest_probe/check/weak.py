@@ -98,8 +98,7 @@ def one_choice(arguments: Iterable[Extremes], paths: Container[str]) -> str:
 
 def predicted(call: Call, direction: Direction, bound: BoundCall, classes: frozenset[str]) -> str:
     """Why a record's case will prove little, from the statistics in its dump; "" where they show nothing."""
-    tensors = (*named_tensors(call.args, "input"), *named_tensors(dict(call.kwargs), "kwargs"))
-    arguments = [Extremes.of_spec(*each) for each in tensors]
+    arguments = [Extremes.of_spec(*each) for each in call.tensors()]
     incoming: list[Extremes] = []
     if direction == "backward":
         given = call.gradients or ()

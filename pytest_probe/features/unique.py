@@ -12,7 +12,6 @@ import pytest
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_probe.errors import RecordError
 from pytest_probe.inputs.memory import ALIGNED
 from pytest_probe.model.dump import Argument, Call, DeviceSpec, Dump, Record, TensorSpec, named_tensors
 from pytest_probe.numerics.dtypes import is_inexact
@@ -90,9 +89,7 @@ class Folds(Struct):
 
     def add(self, dump: Dump, records: Iterable[Record]) -> None:
         for record in records:
-            try:
-                call = dump.decode(record)
-            except RecordError:
+            if (call := dump.readable(record)) is None:
                 continue
             content = repr(self._key(dump, record, call)).encode(errors="replace")
             key = hashlib.blake2b(content, digest_size=16).digest()
@@ -223,8 +220,7 @@ def _extreme(choose: Callable[[Sequence[Any]], Any], *values: Any) -> Any:
 
 
 def _tensors(call: Call) -> list[TensorSpec]:
-    trees = (call.args, dict(call.kwargs), call.gradients or ())
-    return [spec for tree in trees for _, spec in named_tensors(tree)]
+    return [spec for _, spec in (*call.tensors(), *named_tensors(call.gradients or ()))]
 
 
 def _is_stored(call: Call) -> bool:

@@ -254,11 +254,10 @@ def build(
     Raises RecordError where a tensor cannot be had, Unsupported where kind is "stored" and the dump has only
     statistics.
     """
-    for root, tree in (("input", call.args), ("kwargs", call.kwargs), ("grad", call.gradients)):
-        for path, spec in named_tensors(tree, root):
-            if spec.dtype not in DTYPES:
-                (entry, field), wanted = files.place(record, path), "a dtype that NumPy or ml_dtypes has"
-                raise RecordError(files.dump_path, entry, f"{field}.dtype", repr(spec.dtype), wanted)
+    for path, spec in (*call.tensors(), *named_tensors(call.gradients, "grad")):
+        if spec.dtype not in DTYPES:
+            (entry, field), wanted = files.place(record, path), "a dtype that NumPy or ml_dtypes has"
+            raise RecordError(files.dump_path, entry, f"{field}.dtype", repr(spec.dtype), wanted)
     return _Builder(call, bound, record, dtype, seed, kind, files).arguments()
 
 
@@ -280,13 +279,12 @@ class _Builder:
         # role, else the first.
         first: dict[object, str] = {}
         found: dict[str, object] = {}
-        for root, tree in (("input", call.args), ("kwargs", call.kwargs)):
-            for path, spec in named_tensors(tree, root):
-                if spec.address and spec.size:
-                    found[path] = key = (spec.address, spec.dtype, spec.shape, spec.stride)
-                    # An index that is passed twice must be one in both places.
-                    if key not in first or (path in self._roles and first[key] not in self._roles):
-                        first[key] = path
+        for path, spec in call.tensors():
+            if spec.address and spec.size:
+                found[path] = key = (spec.address, spec.dtype, spec.shape, spec.stride)
+                # An index that is passed twice must be one in both places.
+                if key not in first or (path in self._roles and first[key] not in self._roles):
+                    first[key] = path
         self._first = {path: first[key] for path, key in found.items()}
         self._made: dict[str, AnyArray] = {}
 

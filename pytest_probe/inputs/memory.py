@@ -36,8 +36,7 @@ def offset(spec: TensorSpec) -> int:
 def recorded_layouts(call: Call) -> list[str] | None:
     """The arguments and incoming gradients that did not lie in order at an aligned address, each with how it lay; None
     where the record does not say."""
-    trees = (("input", call.args), ("kwargs", call.kwargs), ("grad", call.gradients))
-    specs = {name: spec for root, tree in trees for name, spec in named_tensors(tree, root)}
+    specs = dict((*call.tensors(), *named_tensors(call.gradients, "grad")))
     if all(spec.stride is None and spec.address is None for spec in specs.values()):
         return None
     return [f"{name} {how}" for name, spec in specs.items() if (how := _how_it_lay(spec))]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
 
-from pytest_probe.model.dump import Call, Direction, Dump, Record, named_tensors
+from pytest_probe.model.dump import Call, Direction, Dump, Record
 from pytest_probe.model.result import PortableId
 from pytest_probe.model.run import Arguments
 from pytest_probe.numerics.dtypes import is_inexact
@@ -75,6 +74,5 @@ class Case(Struct, frozen=True):
 
 def floating_dtypes(call: Call) -> tuple[str, ...]:
     """The floating dtypes of a call's tensor arguments, sorted."""
-    trees = itertools.chain(named_tensors(call.args), named_tensors(dict(call.kwargs)))
-    dtypes = {spec.dtype for _, spec in trees if not spec.ndarray}
+    dtypes = {spec.dtype for _, spec in call.tensors() if not spec.ndarray}
     return tuple(sorted(dtype for dtype in dtypes if is_inexact(dtype)))

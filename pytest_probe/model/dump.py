@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
+from pytest_probe.errors import RecordError
 from pytest_probe.numerics.scaled import BlockStatistics
 
 Direction: TypeAlias = Literal["forward", "backward"]
@@ -180,6 +181,10 @@ class Call(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     communication: Communication | None = None
 
+    def tensors(self) -> list[tuple[str, TensorSpec]]:
+        """Those among the arguments, by their places ("input.0", "kwargs.weight")."""
+        return [*named_tensors(self.args, "input"), *named_tensors(self.kwargs, "kwargs")]
+
     def returned(self) -> list[tuple[str, Argument]]:
         """The recorded outputs by name ("output.0"), but for None."""
         return [(name, value) for name, value in leaves(self.outputs, "output") if value is not None]
@@ -276,6 +281,13 @@ class Dump(Struct, frozen=True):
     fields: Mapping[str, str] = field(default_factory=lambda: FIELDS)
     observed: Callable[[Record], Gradients] | None = None
     modules: Callable[[str], tuple[str, ...]] = no_modules
+
+    def readable(self, record: Record) -> Call | None:
+        """The call of a record; None where that is broken, as its item says."""
+        try:
+            return self.decode(record)
+        except RecordError:
+            return None
 
     def gradients(self, record: Record) -> Gradients:
         """All gradients that the dump has of a record, by their names in its backward entry. Raises RecordError."""

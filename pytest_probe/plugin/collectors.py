@@ -11,8 +11,8 @@ import pytest
 from pytest_probe import frameworks
 from pytest_probe.check import floating_dtypes
 from pytest_probe.check.initialisation import initialisation
-from pytest_probe.errors import DumpError, RecordError
-from pytest_probe.model.dump import Dump, Record
+from pytest_probe.errors import DumpError
+from pytest_probe.model.dump import Dump
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.items import NoticeItem, ProbeItem
 from pytest_probe.plugin.run_dumps import address
@@ -150,7 +150,9 @@ class ProbeFile(_OfDump):
         for record, direction, dtype in select(dump, self.probe.settings.selection, floating_dtypes):
             if apis is not None and f"{record.namespace}.{record.api}" not in apis:
                 continue
-            keyword = _recorded_dtype(dump, record) if asked and dtype is None else dtype
+            keyword = dtype
+            if asked and dtype is None and (call := dump.readable(record)) is not None:
+                keyword = "+".join(floating_dtypes(call)) or None
             item: ProbeItem = ProbeItem.from_parent(
                 self, dump=dump, record=record, direction=direction, dtype=dtype, keyword=keyword, question=question
             )
@@ -167,10 +169,3 @@ def node_of_file(probe: ProcessSession, path: Path) -> str:
     others in the next capture, and last time's results would not be found."""
     root, known = probe.config.rootpath, stable_path(path)
     return printable_line((Path(*known.parts[len(root.parts) :]) if path.is_relative_to(root) else known).as_posix())
-
-
-def _recorded_dtype(dump: Dump, record: Record) -> str | None:
-    try:
-        return "+".join(floating_dtypes(dump.decode(record))) or None
-    except RecordError:
-        return None

@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import fields
 
 from pytest_probe import PrecisionDebugger, capture
-from pytest_probe.capture.arguments import AllOptions, Options
-from pytest_probe.capture.config import ARGUMENTS, read_config
+from pytest_probe.capture.config import ARGUMENTS, AllOptions, Options, read_config
 from pytest_probe.capture.scope import Scope
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.self_check.training import Config

@@ -11,23 +11,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.check.both_sides import changed_by
+from pytest_probe.check.both_sides import Candidate, changed_by
+from pytest_probe.frameworks.base import Calls
 from pytest_probe.inputs.draws import RandomStreams
 from pytest_probe.model.device_arrays import lying
 from pytest_probe.model.dump import TensorSpec
 from pytest_probe.model.run import Leaf, Run, Wanted, Way, with_leaves
 from pytest_probe.numerics.dtypes import AnyArray, widen
 from pytest_probe.user_errors import allowing_refusal
-
-if TYPE_CHECKING:
-    from pytest_probe.check.both_sides import Candidate
-    from pytest_probe.frameworks.base import Calls
 
 # Elements of the largest tensor from which a call is cut. Below it a case takes a tenth of a second.
 LARGE = 2**20

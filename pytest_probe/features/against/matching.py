@@ -16,10 +16,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.errors import RecordError
 from pytest_probe.features.against.dump_map import DumpMap, fused, module_of, plain_module
 from pytest_probe.model.case import DIRECTIONS
-from pytest_probe.model.dump import Call, Direction, Dump, Record, TensorSpec, leaves
+from pytest_probe.model.dump import Direction, Dump, Record, TensorSpec, leaves
 from pytest_probe.model.pairing import SideName
 
 # Edits of a shortest edit script, beyond which sequences have too little in common for one.
@@ -105,10 +104,7 @@ def _named(dump: Dump, given: DumpMap, taken: Set[int], *, canonical: bool) -> I
 
 
 def _keyed(name: str, record: Record, dump: Dump, renamed: Callable[[str], str]) -> _Keyed:
-    try:
-        call: Call | None = dump.decode(record)
-    except RecordError:
-        call = None
+    call = dump.readable(record)
     api = name.rpartition(".")[0]
     specs = [] if call is None else list(leaves((call.args, call.kwargs)))
     if call is not None and not specs:

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from pytest_probe.check.pair_metrics import Difference, casts_exactly, difference
 from pytest_probe.errors import RecordError
 from pytest_probe.inputs import StoredTensors
-from pytest_probe.model.dump import Call, Direction, Dump, Number, Record, TensorSpec, leaves, named_tensors
+from pytest_probe.model.dump import Call, Direction, Dump, Number, Record, TensorSpec, leaves
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_inexact, numpy_dtype
 from pytest_probe.numerics.scaled import SHARES
 from pytest_probe.system import archive
@@ -299,13 +299,12 @@ class Producers:
     def _of(self, record: Record, key: Callable[[TensorSpec], _Key]) -> Iterator[tuple[str, str]]:
         call = self._dump.decode(record)
         own = self._places.get(record.name, 0)
-        for root, tree in (("input", call.args), ("kwargs", call.kwargs)):
-            for name, spec in named_tensors(tree, root):
-                # Many a number is as another one.
-                places = self._made.get(key(spec), []) if spec.size > 1 or key is _memory else []
-                before = bisect_left(places, own)
-                if before:
-                    yield name, f"{self._dump.records[places[before - 1]].name}.forward"
+        for name, spec in call.tensors():
+            # Many a number is as another one.
+            places = self._made.get(key(spec), []) if spec.size > 1 or key is _memory else []
+            before = bisect_left(places, own)
+            if before:
+                yield name, f"{self._dump.records[places[before - 1]].name}.forward"
 
 
 def _statistics(spec: TensorSpec) -> _Key:

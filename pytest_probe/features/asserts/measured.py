@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType, ModuleType
 from typing import Any
 
-from pytest_probe.capture.imports import watch_imports
+from pytest_probe.capture.children import watch_imports
 from pytest_probe.numerics import TOLERANCES
 
 # By package, in whose module `testing` they are. The first two parameters of each are the sides.

@@ -96,9 +96,7 @@ class Step:
         yield _name(world), world
         for dump in self._dumps.values():
             for record, _ in calls_of(dump):
-                try:
-                    call = dump.decode(record)
-                except RecordError:
+                if (call := dump.readable(record)) is None:
                     continue
                 if call.communication is not None and call.communication.ranks:
                     yield _name(call.communication.ranks), call.communication.ranks

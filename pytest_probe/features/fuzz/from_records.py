@@ -3,7 +3,7 @@ sizes a call needs as they are is found by trial."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -27,7 +27,7 @@ from pytest_probe.features.fuzz.templates import (
 from pytest_probe.features.fuzz.trial import Trials
 from pytest_probe.frameworks.base import Signatures
 from pytest_probe.inputs.generated import kind_of
-from pytest_probe.model.dump import Call, Lost, TensorSpec, leaves, named_tensors
+from pytest_probe.model.dump import Call, Lost, TensorSpec, leaves
 from pytest_probe.model.run import BoundCall, map_tree
 
 # Records of an API that are drawn around, each of another structure or other sizes.
@@ -89,7 +89,7 @@ def _by_table(entry: Entry, bound: BoundCall, call: Call, signatures: Signatures
         anchors |= sizes
         dtype = slot.dtype or ("" if kind_of(spec.dtype) == "float" else spec.dtype)
         slots[bound.paths[name]] = replace(slot, dtype=dtype, recorded=spec)
-    tensors = {path for path, _ in _tensors(call)}
+    tensors = {path for path, _ in call.tensors()}
     if not tensors or tensors - slots.keys():
         return None
     places = {name: bound.paths[name] for name in entry.tensors if name in bound.paths}
@@ -124,7 +124,7 @@ def _by_sizes(api: str, signatures: Signatures, call: Call) -> Template:
     """Sizes that are equal in a record stay equal; 1 and 0 stay as they are."""
     slots: dict[str, Any] = {}
     anchors: dict[str, int | tuple[int, ...]] = {}
-    for path, spec in _tensors(call):
+    for path, spec in call.tensors():
         words = [str(extent) if extent < 2 else f"d{extent}" for extent in spec.shape]
         anchors |= {f"d{extent}": extent for extent in spec.shape if extent > 1}
         dtype = "" if kind_of(spec.dtype) == "float" else spec.dtype
@@ -135,7 +135,7 @@ def _by_sizes(api: str, signatures: Signatures, call: Call) -> Template:
 
 def _with_dtypes(template: Template, call: Call, dtypes: tuple[str, ...]) -> Template:
     """Floating tensors have the dtype that is drawn, unless a record mixes several: then each keeps its own."""
-    recorded = dict.fromkeys(spec.dtype for _, spec in _tensors(call) if kind_of(spec.dtype) == "float")
+    recorded = dict.fromkeys(spec.dtype for _, spec in call.tensors() if kind_of(spec.dtype) == "float")
     if len(recorded) < 2:
         return replace(template, dtypes=dtypes or tuple(recorded))
     slots = {
@@ -145,11 +145,6 @@ def _with_dtypes(template: Template, call: Call, dtypes: tuple[str, ...]) -> Tem
         for key, slot in template.slots.items()
     }
     return replace(template, slots=slots, dtypes=tuple(recorded)[:1])
-
-
-def _tensors(call: Call) -> Iterator[tuple[str, TensorSpec]]:
-    yield from named_tensors(call.args, "input")
-    yield from named_tensors(dict(call.kwargs), "kwargs")
 
 
 def _keyed(call: Call, slots: Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -23,7 +23,7 @@ from pytest_probe.check.reference import running_statistics
 from pytest_probe.check.runner import CaseRunner
 from pytest_probe.check.structure import described, dtypes_fit, recorded, shapes_fit
 from pytest_probe.errors import DeviceRaised, NoKernel, NotMeasured, ReplayDiffers
-from pytest_probe.frameworks.base import looked_up
+from pytest_probe.frameworks.base import Calls, looked_up
 from pytest_probe.inputs.draws import RecordStreams
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Call
@@ -43,9 +43,6 @@ from pytest_probe.model.run import (
 from pytest_probe.numerics.arrays import same_bytes
 from pytest_probe.numerics.dtypes import is_floating, round_to, widen
 from pytest_probe.standards.tables import classes_of
-
-if TYPE_CHECKING:
-    from pytest_probe.frameworks.base import Calls
 
 # What a tensor of equal numbers is multiplied by: it draws less power, and clocks rise.
 _LEAST, _MOST = 0.5, 1.5
