@@ -75,7 +75,8 @@ def ends(check: Callable[[], bool]) -> bool:
     return True
 
 
-# Records of number 99 kill their process, and one is killed from outside, once.
+# Records of number 99 kill their process, those of 98 the shard on a cluster, as where Ray ends it for memory; and one
+# is killed from outside, once.
 FAULTS = """
     import ctypes, os, signal
     from pathlib import Path
@@ -93,6 +94,10 @@ FAULTS = """
     def pytest_probe_inputs(case, arguments):
         if case.record.number == 99:
             ctypes.string_at(0)
+        if case.record.number == 98 and "PLANTED" == "warning":
+            with Path(__file__).with_name("tries").open("a") as file:
+                file.write("x")
+            os.kill(os.getppid(), signal.SIGKILL)
         killed = Path(__file__).with_name("killed")
         if case.record.api == "linear" and not killed.exists():
             killed.touch()
@@ -108,8 +113,9 @@ def test_results_and_saved_tensors_are_those_of_a_run_on_this_machine(
     pytester: pytest.Pytester, make_dump: DumpMaker
 ) -> None:
     """A test of the user's own runs here. Of the cases that are compared with a baseline, one got worse; another
-    kills its process."""
-    make_dump(data={"Functional.relu.99.forward": entries()["Functional.relu.0.forward"]})
+    kills its process, and one its shard, of which all others have results."""
+    relu = entries()["Functional.relu.0.forward"]
+    make_dump(data={f"Functional.relu.{number}.forward": relu for number in (98, 99)})
     common = ["--probe-dump=dump.json", f"--probe-dump={unpack('msprobe-26.2.0/cnn', pytester.path)}", "test_own.py"]
     common += ["--probe-device=cpu", "--probe-skip-api=*dropout*", "--probe-save=all"]
     common.append("--probe-baseline=base.jsonl")
@@ -124,25 +130,34 @@ def test_results_and_saved_tensors_are_those_of_a_run_on_this_machine(
     here, sent = (written(pytester, name) for name in names)
     worse = "Functional.avg_pool2d.0.forward"
     assert (here.pop(worse)["verdict"], sent.pop(worse)["verdict"]) == ("pass", "warning")
+    ends_shard = "Functional.relu.98.forward"
+    crash = sent.pop(ends_shard)
+    assert (here.pop(ends_shard)["verdict"], crash["verdict"], crash["kind"]) == ("pass", "error", "crash")
+    lost = "its process or node was lost 3 times while it ran; it is not run again: The worker died unexpectedly"
+    assert crash["reason"].startswith(lost)
+    assert (pytester.path / "tries").read_text() == "xxx"
     assert sent == here
     died = [name for name, row in sent.items() if (row["verdict"], row.get("kind")) == ("error", "crash")]
     assert died == ["Functional.relu.99.forward"]
     cases = [[dict(case.properties) for case in junit_of(pytester.path / f"{name}.xml")] for name in names]
-    moved = [case for case in cases[1] if case.get("probe.gate") == "worse"]
-    assert [case["probe.id"].rpartition("::")[2] for case in moved] == [worse]
+    moved = [case["probe.id"].rpartition("::")[2] for case in cases[1] if case.get("probe.gate") == "worse"]
+    assert moved == [worse]
     for properties in (*cases[0], *cases[1]):
         properties.pop("probe.gate", None)
         properties.pop("probe.gate_reason", None)
-    same = [sorted(str(case) for case in each if worse not in case.get("probe.id", worse)) for each in cases]
+    others = (worse, ends_shard)
+    same = [sorted(str(case) for case in each if not case.get("probe.id", worse).endswith(others)) for each in cases]
     assert same[0] == same[1]
-    runs[1].stdout.fnmatch_lines(["probe: cpu, torch *, dtype recorded, *", "gate: 1 worse, * as before *(base.jsonl)"])
+    runs[1].stdout.fnmatch_lines(["probe: cpu, torch *, dtype recorded, *"])
+    runs[1].stdout.fnmatch_lines(["gate: 1 worse, * as before *(base.jsonl)"])
+    runs[1].stdout.fnmatch_lines([f"to reproduce: pytest 'dump.json::{ends_shard}' --probe-device=cpu*"])
     assert (pytester.path / "page.html").exists()
     said = json.loads((pytester.path / "cluster/run.json").read_text())
     assert [device["device"] for device in said["devices"]] == ["cpu"]
     assert {node["device"] for node in said["nodes"]} == {"cpu"}
     assert said["not_run"] == 0
     saved = [sorted(path.name for path in (pytester.path / name).glob("saved/**/*.pt")) for name in names]
-    assert saved[0] == saved[1] != []
+    assert [name for name in saved[0] if not name.startswith(ends_shard)] == saved[1] != []
     script = next((pytester.path / "cluster").glob("saved/**/*.py"))
     assert pytester.run(sys.executable, script).ret == 0
 
@@ -191,35 +206,6 @@ def test_a_lost_node_costs_nothing_and_ctrl_c_leaves_nothing_behind(
     assert ends(lambda: not processes(cluster.address))
     assert len(written(pytester)) == CASES - 1
     assert f"{CASES - 1} passed" in said
-
-
-FATAL = """
-    import os, signal
-    from pathlib import Path
-
-    def pytest_probe_inputs(case, arguments):
-        if case.record.number == 2:
-            with Path(__file__).with_name("tries").open("a") as file:
-                file.write("x")
-            os.kill(os.getppid(), signal.SIGKILL)
-"""
-
-
-def test_a_case_that_ends_its_shard_is_a_crash_and_the_others_have_results(
-    pytester: pytest.Pytester, make_dump: DumpMaker
-) -> None:
-    """As where Ray ends it for memory. All others of the shard come after it."""
-    relu = entries()["Functional.relu.0.forward"]
-    make_dump(data={f"Functional.relu.{each}.forward": relu for each in range(5)})
-    pytester.makeconftest(FATAL)
-    result = run(pytester, *RUN, "--probe-out=out")
-    result.assert_outcomes(passed=4, failed=1)
-    crash = written(pytester)["Functional.relu.2.forward"]
-    assert (crash["verdict"], crash["kind"]) == ("error", "crash")
-    lost = "its process or node was lost 3 times while it ran; it is not run again: The worker died unexpectedly"
-    assert crash["reason"].startswith(lost)
-    assert (pytester.path / "tries").read_text() == "xxx"
-    result.stdout.fnmatch_lines(["to reproduce: pytest 'dump.json::Functional.relu.2.forward' --probe-device=cpu*"])
 
 
 def test_a_shard_that_ray_ends_for_memory_is_not_tried_for_ever(
