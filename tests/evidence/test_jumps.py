@@ -392,6 +392,42 @@ def test_integers_of_a_row_that_is_divided_by_one_reciprocal_pass(seed: int, dev
     assert found.verdict == "pass", found.reason
 
 
+def of_weighted_experts(x: Tensor, weight: Tensor, experts: Tensor, last: bool = False, fault: str = "") -> Tensor:
+    """What the two best of 8 experts give, weighted; `fault` is done to the second."""
+    weights = torch.softmax(x @ weight, -1)
+    best = weights.topk(2).indices
+    if last:
+        best = 7 - weights.flip(-1).sort(descending=True, stable=True).indices[:, :2]
+    kept = weights.gather(-1, best)
+    if fault == "lost":
+        kept = kept * torch.tensor([1.0, 0.0], dtype=x.dtype)
+    if fault == "twice":
+        best = best[:, :1].expand(-1, 2)
+    return (experts[best] * kept[..., None]).sum(-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("padded", [1, 3, 10])
+def test_equally_good_experts_excuse_none_that_is_lost_or_taken_twice(
+    padded: int, dtype: torch.dtype, device: str
+) -> None:
+    """Equal scores have one softmax, in each run: what differs is the choice."""
+    x = numbers(64, 16)
+    x[:padded] = 0
+    args = [each.to(dtype) for each in (x, numbers(16, 8, seed=1), numbers(8, 32, seed=2))]
+
+    def verdict(**how: Any) -> str:
+        def kernel(x: Tensor, weight: Tensor, experts: Tensor) -> Tensor:
+            right, other = (of_weighted_experts(x, weight, experts, **each) for each in ({}, how))
+            return torch.cat([other[:padded], right[padded:]])
+
+        return compared(kernel, of_weighted_experts, args, device=device, allow="none")[0].verdict
+
+    assert verdict() == "pass"
+    assert verdict(last=True) != "error"
+    assert {fault: verdict(fault=fault) for fault in ("lost", "twice")} == {"lost": "warning", "twice": "warning"}
+
+
 def next_of_first(x: Tensor) -> Tensor:
     return x.argmax(-1) + 1
 

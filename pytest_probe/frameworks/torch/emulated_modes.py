@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pytest_probe.frameworks.torch import attention, winograd
 from pytest_probe.frameworks.torch.decompositions import kernel, steps_of
-from pytest_probe.frameworks.torch.rounding import SplittingMode, only_moves, storage
+from pytest_probe.frameworks.torch.rounding import SplittingMode, mixed_by_value, only_moves, storage
 from pytest_probe.model.device_modes import Cut, Mode, Rounding
 from pytest_probe.model.run import Jitter
 from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, ULP_FLOAT32
@@ -30,8 +30,6 @@ _MANY = 64
 _SEEN_BITS = 24
 # The exponent of zero: below those of all dtypes of operands, and twice it, less some bits, is one of float64.
 _OF_ZERO = -500.0
-# An odd number of 63 bits: a product with it mixes the bits of a number (SplitMix64).
-_MIXED = 0x3F58476D1CE4E5B9
 # Uniform numbers between -1 and 1 times this have unit variance.
 _UNIFORM = 3.0**0.5
 # Arguments that a kernel writes to without its schema saying so: running statistics.
@@ -252,10 +250,7 @@ def signs_by_value(tensor: Tensor, seed: int) -> Tensor:
     """1 or -1 for each element, by chance and alike for equal magnitudes: whatever rounds a number rounds each copy."""
     if tensor.is_complex():
         return torch.view_as_complex(signs_by_value(torch.view_as_real(tensor.resolve_conj()), seed).contiguous())
-    mixed = tensor.abs().to(torch.float64).contiguous().view(torch.int64) ^ (torch.tensor(seed + 1) * _MIXED)
-    for shift in (31, 29):
-        mixed = (mixed ^ (mixed >> shift)) * _MIXED
-    return 1 - 2 * ((mixed >> 40) & 1).to(tensor.dtype)
+    return 1 - 2 * ((mixed_by_value(tensor, seed) >> 40) & 1).to(tensor.dtype)
 
 
 def flushed(tensor: Tensor) -> Tensor:

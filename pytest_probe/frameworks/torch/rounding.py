@@ -33,6 +33,8 @@ Tensor = torch.Tensor
 _SILENT = np.errstate(invalid="ignore", over="ignore")
 # Products of two numbers in a product of matrices that is added up in order: more would take more than seconds.
 _MOST = 1 << 28
+# An odd number of 63 bits: a product with it mixes the bits of a number (SplitMix64).
+_MIXED = 0x3F58476D1CE4E5B9
 _QUOTIENTS = frozenset((_ATEN.div.Tensor, _ATEN.div.Scalar, torch.ops.prims.div.default))
 
 
@@ -218,7 +220,7 @@ class StepsMode(SplittingMode):
         self.fine, self.overflows = fine, overflows
         self.wide = {storage(tensor) for tensor in wide}
         self.kernels = iter(kernels)
-        self.generator = torch.Generator().manual_seed(seed)
+        self.seed, self.generator = seed, torch.Generator().manual_seed(seed)
         self.pending: dict[int, list[tuple[torch.Tensor, bool]]] = {}  # of a storage: what was written, by a library?
         # A freed storage's address would be taken for another tensor's. Its numbers need not stay for that.
         self.known: list[StorageWeakRef] = []
@@ -308,7 +310,10 @@ class StepsMode(SplittingMode):
     def _round(self, tensor: torch.Tensor, inexact: bool) -> None:
         if tensor.dtype is torch.float64:
             if inexact:
-                tensor.data.mul_(self._factors(tensor, ULP_FLOAT32))
+                # Equal numbers alike, as a library is: else a choice among them falls as chance has it. Float64's own
+                # functions are off by an ulp of theirs, by the place of an element.
+                drawn = numbers_by_value(tensor.data.to(torch.float32), self.seed)
+                tensor.data.mul_(drawn.mul_(2).sub_(1).mul_(ULP_FLOAT32).add_(1))
             tensor.data.copy_(self._narrowed(tensor))  # .data: no new version, autograd may have saved it
         elif tensor.dtype is torch.complex128:
             parts = torch.view_as_real(tensor.data.resolve_conj())
@@ -339,6 +344,19 @@ class StepsMode(SplittingMode):
         """A number near 1 for each element, at most so far off."""
         drawn = torch.rand(tensor.shape, generator=self.generator, dtype=torch.float64)
         return drawn.mul_(2).sub_(1).mul_(size).add_(1).to(tensor.device)
+
+
+def mixed_by_value(tensor: torch.Tensor, seed: int) -> torch.Tensor:
+    """The bits of each real number, mixed by the seed: alike for equal magnitudes."""
+    mixed = tensor.abs().to(torch.float64).contiguous().view(torch.int64) ^ (torch.tensor(seed + 1) * _MIXED)
+    for shift in (31, 29):
+        mixed = (mixed ^ (mixed >> shift)) * _MIXED
+    return mixed
+
+
+def numbers_by_value(tensor: torch.Tensor, seed: int) -> torch.Tensor:
+    """A number between 0 and 1 for each element, by chance and alike for equal magnitudes."""
+    return ((mixed_by_value(tensor, seed) >> 16) & 0xFFFFFFFF).to(torch.float64) / 2.0**32
 
 
 def storage(tensor: torch.Tensor) -> int:

@@ -214,15 +214,16 @@ def test_memory_that_was_freed_is_not_mistaken_for_another_tensors() -> None:
 
 
 def test_fine_steps_leave_a_librarys_functions_an_ulp() -> None:
-    x = torch.full((200,), 0.3, dtype=torch.float64)
+    """Equal numbers are off alike, as a choice among them needs."""
+    x = torch.linspace(0.3, 0.31, 200, dtype=torch.float64).repeat(2)
 
     def run(seed: int, fine: bool = True) -> torch.Tensor:
         with StepsMode(torch.float32, fine, seed):
             return torch.add(torch.tanh(x), 0.0)
 
     off = (run(1) - torch.tanh(x)) / 2.0**-25
-    assert off.unique().numel() > 1
-    assert float(off.abs().max()) <= 4 + 0.5
+    assert 0.5 < float(off.abs().max()) <= 4 + 0.5
+    assert torch.equal(*run(1).chunk(2))
     assert torch.equal(run(1), run(1))
     assert not torch.equal(run(1), run(2))
-    assert run(1, fine=False).unique().numel() == 1
+    assert float(((run(1, fine=False) - torch.tanh(x)) / 2.0**-25).abs().max()) <= 0.5
