@@ -63,6 +63,13 @@ _NO_KERNEL = (
     "is not supported on cuda",  # drivers of lstsq
     "low precision dtypes not supported",
     "unsupported dtype",  # FFTs of 16 bit
+    # Checks of complex, view_as_complex, quantile, pinv, lstsq, matrix_rank and vander in 16 bit.
+    "half, float or double tensors but got",
+    "only supported for half, float and double tensors",
+    "must be either float or double dtype",
+    "tensor with 2 or more dimensions of float, double, cfloat or cdouble types",
+    "handle types other than float and double",
+    "supports floating point, complex, and integer tensors",
     "tried to use amp with",  # a backend that registers no autocast
     "mkl fft doesn't support tensors of type",
     "derivative for aten::",  # a compiler wants the gradient together with the forward

@@ -179,6 +179,27 @@ def test_which_errors_say_that_there_is_no_kernel(error: Exception, says_so: boo
     assert FRAMEWORK.has_no_kernel(error) == says_so
 
 
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (torch.complex, 2),
+        (torch.polar, 2),
+        (lambda x: torch.view_as_complex(x), 1),
+        (lambda x: torch.quantile(x, 0.5), 1),
+        (lambda x: torch.nanquantile(x, 0.5), 1),
+        (torch.linalg.pinv, 1),
+        (torch.linalg.lstsq, 2),
+        (torch.linalg.matrix_rank, 1),
+        (lambda x: torch.linalg.vander(x[0]), 1),
+    ],
+)
+def test_what_has_no_kernel_in_bfloat16(function: Any, arguments: int) -> None:
+    x = torch.ones(2, 2, dtype=torch.bfloat16)
+    with pytest.raises(RuntimeError) as raised:
+        function(*[x] * arguments)
+    assert FRAMEWORK.has_no_kernel(raised.value)
+
+
 def test_threads_are_shared() -> None:
     before = torch.get_num_threads()
     try:
