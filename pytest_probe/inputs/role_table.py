@@ -14,6 +14,7 @@ from pytest_probe.inputs.roles import (
     Count,
     Divisor,
     Index,
+    Invertible,
     Mask,
     PositiveDefinite,
     Role,
@@ -242,6 +243,10 @@ ROLES: Mapping[str, RoleRules] = {
     # Matrices.
     **{name: {"input": rules.always(PositiveDefinite())} for name in ("cholesky", "cholesky_ex")},
     **{name: {"input": rules.always(Symmetric())} for name in ("eigh", "eigvalsh")},
+    **{
+        name: dict.fromkeys(("input", "A"), rules.always(Invertible()))
+        for name in "solve solve_ex inv inv_ex inverse det slogdet logdet".split()
+    },
     "cholesky_inverse": {"input": rules.always(Triangle())},
     "cholesky_solve": {"input2": rules.always(Triangle())},
     **{name: {"A": rules.always(Triangle())} for name in ("triangular_solve", "solve_triangular")},

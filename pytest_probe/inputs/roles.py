@@ -348,6 +348,23 @@ class Symmetric(Role, frozen=True):
         return np.asarray(matrix)
 
 
+class Invertible(Role, frozen=True):
+    """A matrix that its zeros leave invertible: the largest numbers that the statistics give are its diagonal."""
+
+    kinds: ClassVar[frozenset[DtypeKind]] = _MATRIX
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        values = generate(spec, rng)
+        if not _is_square(spec) or values.all():
+            return values
+        diagonal = np.broadcast_to(np.eye(spec.shape[-1], dtype=bool), spec.shape)
+        largest = np.zeros(values.size, dtype=bool)
+        largest[np.argsort(np.abs(values).ravel(), kind="stable")[-np.count_nonzero(diagonal) :]] = True
+        made = np.empty_like(values)
+        made[diagonal], made[~diagonal] = values.ravel()[largest], values.ravel()[~largest]
+        return made
+
+
 class Triangle(Role, frozen=True):
     """A factor to solve with, of which one triangle is used: its diagonal outweighs the rest of each row."""
 

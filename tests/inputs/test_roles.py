@@ -301,6 +301,14 @@ def test_matrices(arguments: Build) -> None:
         assert np.linalg.cond(np.tril(made)).max() < 50
 
 
+@pytest.mark.parametrize("api", ["Torch.linalg.solve", "Torch.linalg.inv", "Torch.slogdet", "Tensor.det"])
+def test_a_matrix_of_ones_and_zeros_is_invertible(arguments: Build, api: str) -> None:
+    spec = floats(2, 16, 16, max=1.0, min=0.0, mean=1 / 16, norm=32**0.5, zeros=15 / 16)
+    made = arguments(*[spec] * (1 + (api == "Torch.linalg.solve")), api=api).args[0].array
+    assert np.isfinite(np.linalg.cond(made)).all()
+    assert (made == 0).mean() > 0.9
+
+
 def test_boundaries_rise_and_divisors_are_not_zero(arguments: Build) -> None:
     made = arguments(floats(4, 9), floats(4, 3), api="Torch.searchsorted").args[0].array
     assert (np.diff(made, axis=1) >= 0).all()
