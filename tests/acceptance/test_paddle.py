@@ -134,15 +134,16 @@ def test_only_the_framework_of_the_dump_is_imported(
     result.stdout.fnmatch_lines(["loaded False 0"])
 
 
-def test_dumps_of_two_frameworks_in_one_run(pytester: pytest.Pytester, lines: Path) -> None:
+def test_dumps_of_two_frameworks_in_one_run_of_two_workers(pytester: pytest.Pytester, lines: Path) -> None:
     args = (
         f"--probe-dump={lines}",
+        f"--probe-dump={ROOT / 'cases/paddle-gpt'}",
         f"--probe-dump={torch_dump(pytester)}",
         "--probe-api=*softmax*",
         "--probe-api=*gelu*",
         "--probe-out=out",
     )
-    found = Ran(pytester.runpytest_subprocess(*args, "-n", "1"), pytester.path)
+    found = Ran(pytester.runpytest_subprocess(*args, "-n", "2"), pytester.path)
     assert found.result.ret == 0
     found.result.stdout.fnmatch_lines("probe: cpu, torch *, paddle 3.*")
     assert [device["framework"] for device in found.run["devices"]] == ["torch", "paddle"]
@@ -190,11 +191,15 @@ def test_the_command_of_a_failing_item_is_emulated_too(pytester: pytest.Pytester
     pytester.makeconftest(
         """
         import paddle
-        right = paddle.matmul
-        paddle.matmul = lambda x, y: right(x, y) * (1 if x.dtype == paddle.float64 else 1.02)
+
+        def matmul(x, y):
+            return paddle.matmul(x, y) * (1 if x.dtype == paddle.float64 else 1.02)
+
+        def pytest_probe_register(registry):
+            registry.calls["paddle.matmul"] = matmul
         """
     )
-    result = pytester.runpytest_subprocess(f"--probe-dump={narrow}", "--probe-emulate", "--probe-direction=forward")
+    result = pytester.runpytest(f"--probe-dump={narrow}", "--probe-emulate", "--probe-direction=forward")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines("to reproduce: pytest 'narrow.txt::paddle.matmul.1.forward'*--probe-emulate*")
 
