@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from pytest_probe.standards.tables import _classes
 from tests.support.comparing import outcomes
 
 DEVICES = pytest.mark.parametrize("device", ["cpu", "npu"])
@@ -25,6 +26,10 @@ def graded(size: int, seed: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     sizes = torch.diag(10.0 ** torch.linspace(-2, 2, size))
     return sizes @ (torch.eye(size) + 0.3 * torch.randn(size, size, generator=generator)) @ sizes
+
+
+def test_each_entry_is_looked_at() -> None:
+    assert set(_classes()["backward_stable"]) == set(FUNCTIONS)
 
 
 @pytest.mark.evidence

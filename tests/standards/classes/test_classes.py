@@ -43,7 +43,9 @@ READ_BY_JUDGES = frozenset(
 )
 # Of an NVIDIA GPU: tests/check/test_kernels_of_accelerators.py, and tests/device/test_cuda.py on one.
 OF_CUDA = {"narrow_forward_cuda", "narrow_backward_cuda"}
-LISTS = {kind: names for kind, names in _classes().items() if kind not in READ_BY_JUDGES | OF_CUDA}
+# Of matrices whose rows differ in size: tests/evidence/test_backward_stable.py.
+OF_MATRICES = {"backward_stable"}
+LISTS = {kind: names for kind, names in _classes().items() if kind not in READ_BY_JUDGES | OF_CUDA | OF_MATRICES}
 # torch has no such API: see test_paddle_classes.py.
 OF_PADDLE = frozenset(
     "gather_nd multiplex matrix_transpose maxout temporal_shift fill_diagonal_tensor scale stanh swish label_smooth "
